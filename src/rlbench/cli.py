@@ -1,0 +1,462 @@
+"""The `rlbench` command: parse, call one function, exit code.
+
+0 done · 1 a run failed or results cannot be trusted · 2 the request is wrong.
+"""
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import field, make_dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args
+
+import tyro
+from pydantic import BaseModel
+
+from rlbench.errors import InputError, RlbenchError
+from rlbench.machine import choose_device, describe, present_devices, usable_cores
+from rlbench.records import write_whole
+from rlbench.spec.algorithms import ALGORITHMS, Count
+from rlbench.spec.config import Benchmark, Seed, load_benchmark
+from rlbench.spec.grid import Cell, arms, cells, job, throughput_job
+from rlbench.spec.job import Job, RunSettings, ThroughputJob
+from rlbench.spec.presets import resolve
+from rlbench.spec.settings import Settings, validated
+
+if TYPE_CHECKING:
+    from rlbench.training.train import Finished
+
+
+class RunFlags(RunSettings):
+    """The flags of one run, besides its algorithm's hyperparameters."""
+
+    env_name: str = "Pendulum-v1"
+    """Gymnasium id, `Name-v0` or `module:Name-v0`."""
+    total_steps: Count | None = None
+    """Budget in environment steps over all environments."""
+    num_episodes: Count | None = None
+    """Budget in finished episodes over all environments; 500 if no budget is given."""
+    num_envs: Count = min(4, usable_cores())
+    """Environments stepped in parallel."""
+    cpu_threads: Count = min(8, usable_cores())
+    """Threads of PyTorch on the CPU; inter-op threads are at most 4 of them."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the networks live; auto is cuda where there is one."""
+    seed: Seed = 42
+    """Root of all random streams."""
+    hidden_dim: Count | None = None
+    """Units of every hidden layer; replaces --hidden-sizes."""
+    output_dir: Path = Path("outputs")
+    """Folder for the files of the run."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        tyro.extras.subcommand_cli_from_dict(
+            {name: make(given) for name, make in COMMANDS.items()},
+            prog="rlbench",
+            description="Benchmark PPO and TRPO: return against steps and seconds, with intervals.",
+            args=given,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
+    except RlbenchError as error:
+        print(f"rlbench: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("rlbench: interrupted; nothing was written", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 (a signal handler)
+    """End by an exception, so that environments are closed and partial files removed."""
+    raise SystemExit(128 + number)
+
+
+# -- training ----------------------------------------------------------------------------------
+
+
+def _train_command(given: list[str]) -> Callable[..., None]:
+    """`train` with the flags of the algorithm that is asked for, or `train --job`."""
+    if _flag(given, "job", ""):
+        return _train_job
+    algorithm = _flag(given, "algorithm", "ppo")
+    settings, _ = resolve(algorithm, _flag(given, "env_name", RunFlags().env_name), {}, "flags")
+    flags = _flat_flags("TrainFlags", RunFlags(), settings, algorithm=algorithm)
+
+    def train(flags: tyro.conf.OmitArgPrefixes[flags]) -> None:  # type: ignore[valid-type]
+        values: dict[str, Any] = {f: getattr(flags, f) for f in flags.__dataclass_fields__}  # type: ignore[attr-defined]
+        run = validated(RunFlags, _part(values, RunFlags), "flags")
+        hyperparameters = _part(values, ALGORITHMS[algorithm]) | {"name": algorithm}
+        finished = _run(_job_from(run, hyperparameters), run.output_dir)
+        _print_summary(finished)
+
+    train.__doc__ = f"""Train one policy, from flags or from --job JSON.
+
+    Hyperparameters are those of --algorithm {algorithm}; every one is a flag. A flag wins over the
+    preset for the environment, the preset over the default; the defaults below are what applies
+    to {algorithm} on {_flag(given, "env_name", RunFlags().env_name)}. For the flags of another
+    algorithm: rlbench train --algorithm {{{",".join(ALGORITHMS)}}} --help.
+
+    Writes updates, episodes, evaluations and resources (parquet), policy.pt and run.json.
+    """
+    return train
+
+
+def _train_job(job: str, output_dir: Path = Path("outputs"), state_dir: Path | None = None) -> None:
+    """Train one job given as JSON, as the workflow does.
+
+    Args:
+        job: The job as JSON; `rlbench show-job` prints one.
+        output_dir: Folder for the files of the run.
+        state_dir: Folder for the reason if the run fails; by default the output folder.
+    """
+    finished = _run(_parsed(Job, job), output_dir, state_dir)
+    _print_summary(finished)
+
+
+def _compare_command(given: list[str]) -> Callable[..., None]:
+    """`compare` with the flags of a run and --no-show."""
+    flags = _flat_flags("CompareFlags", RunFlags())
+
+    def compare(flags: tyro.conf.OmitArgPrefixes[flags], no_show: bool = False) -> None:  # type: ignore[valid-type]
+        """Train PPO, then TRPO, with the same seed on one environment, and draw both.
+
+        Hyperparameters come from the presets. Writes ppo_vs_trpo_comparison.png and
+        training_metrics.npz (ppo_rewards, trpo_rewards: the return of each episode), and the
+        files of both runs.
+
+        Args:
+            flags: The run.
+            no_show: Do not open a window with the figure.
+        """
+        from rlbench.analysis.figures import draw_comparison, save_figure, show_figure
+
+        values = {f: getattr(flags, f) for f in flags.__dataclass_fields__}  # type: ignore[attr-defined]
+        run = validated(RunFlags, values, "flags")
+        jobs = {name: _job_from(run, {"name": name}) for name in ("ppo", "trpo")}
+        done = {name: _run(j, run.output_dir / name) for name, j in jobs.items()}
+        returns = {n: [row.episode_return for row in f.log.episodes] for n, f in done.items()}
+        for finished in done.values():
+            _print_summary(finished)
+        figure = draw_comparison(returns, run.env_name)
+        print(f"wrote {_save_returns(returns, run.output_dir / 'training_metrics.npz')}")
+        path = run.output_dir / "ppo_vs_trpo_comparison.png"
+        print(f"wrote {save_figure(figure, path)}")
+        if not no_show:
+            show_figure(path)
+
+    return compare
+
+
+def throughput(job: str, output_dir: Path = Path("outputs")) -> None:
+    """Time full updates of one job, as the workflow does; leave the machine alone meanwhile.
+
+    Args:
+        job: The measurement as JSON: a job, updates, warmup_updates, repeats.
+        output_dir: Folder for the files of the measurement.
+    """
+    from rlbench.training.throughput import measure
+
+    facts = measure(_parsed(ThroughputJob, job), output_dir, _command_line())
+    print(f"{facts.actual_steps / facts.wall_s:,.0f} steps/s, warm-up included; wrote {output_dir}")
+
+
+def _run(job: Job, folder: Path, state: Path | None = None) -> "Finished":
+    from rlbench.training.progress import Progress
+    from rlbench.training.train import train
+
+    return train(job, folder, Progress(), _command_line(), state or folder)
+
+
+def _print_summary(finished: "Finished") -> None:
+    """What a person wants to know after a run."""
+    facts, log = finished.facts, finished.log
+    last = log.updates[-1]
+    training_s = facts.wall_s - sum(row.evaluate_s for row in log.updates)
+    final = [e.episode_return for e in log.evaluations if e.env_steps == facts.actual_steps]
+    print(f"\n{facts.job.algorithm.name} on {facts.job.environment}")
+    for name, value in {
+        "episodes": f"{facts.episodes:,}",
+        "steps": f"{facts.actual_steps:,}",
+        "updates": f"{facts.updates:,}",
+        "mean of the last 20 returns": f"{log.recent_return:.1f}",
+        f"final evaluation, mean of {len(final)}": f"{sum(final) / len(final):.1f}",
+        "surrogate": f"{last.surrogate:.4g}",
+        "critic loss": f"{last.critic_loss:.4g}",
+        "entropy (nats)": f"{last.entropy_nats:.3f}",
+        "KL (nats)": f"{last.kl_nats:.2g}",
+        "clip fraction": f"{last.clip_fraction:.3f}",
+        "line search": f"step scale {last.step_scale:.3g}",
+        "wall time (s)": f"{facts.wall_s:.1f}",
+        "steps/s": f"{facts.actual_steps / training_s:,.0f} (without evaluations)",
+        "updates/s": f"{facts.updates / training_s:.2f}",
+    }.items():
+        if "nan" not in value:
+            print(f"  {name:<32} {value}")
+    for path in finished.files:
+        print(f"wrote {path}")
+
+
+def _job_from(run: RunFlags, hyperparameters: dict[str, Any]) -> Job:
+    """The job that flags ask for; 500 episodes if they give no budget."""
+    name = hyperparameters["name"]
+    settings, _ = resolve(name, run.env_name, hyperparameters, "flags")
+    values = settings.model_dump()
+    if run.hidden_dim is not None:
+        values["hidden_sizes"] = (run.hidden_dim,) * len(settings.hidden_sizes)
+    no_budget = run.total_steps is None and run.num_episodes is None
+    shared = {key: getattr(run, key) for key in RunSettings.model_fields}
+    return validated(
+        Job,
+        shared
+        | {
+            "environment": run.env_name,
+            "num_envs": run.num_envs,
+            "device": choose_device(run.device),
+            "seed": run.seed,
+            "total_steps": run.total_steps,
+            "num_episodes": 500 if no_budget else run.num_episodes,
+            "algorithm": values,
+        },
+        "flags",
+    )
+
+
+def _save_returns(returns: dict[str, list[float]], path: Path) -> Path:
+    import io
+
+    import numpy as np
+
+    stream = io.BytesIO()
+    np.savez(stream, **{f"{name}_rewards": np.array(values) for name, values in returns.items()})
+    return write_whole(path, stream.getvalue())
+
+
+# -- analysis ----------------------------------------------------------------------------------
+
+
+def aggregate(results: tyro.conf.Positional[Path], benchmark: str = "") -> None:
+    """Gather all runs of a results folder into tidy tables (parquet).
+
+    Args:
+        results: Folder of one benchmark, such as results/smoke.
+        benchmark: The plan as JSON, as the workflow gives it; by default the folder's own
+            benchmark.json.
+    """
+    from rlbench.analysis.aggregate import Plan, gather, read_plan, write_plan, write_tables
+
+    if benchmark:
+        write_plan(_parsed(Plan, benchmark), results)
+    tables = gather(read_plan(results), results)
+    for path in write_tables(tables, results):
+        print(f"wrote {path}")
+
+
+def tables(results: tyro.conf.Positional[Path]) -> None:
+    """Write the tables of a results folder (CSV and Markdown); `rlbench aggregate` goes first.
+
+    Args:
+        results: Folder of one benchmark, such as results/smoke.
+    """
+    from rlbench.analysis.aggregate import read_plan, read_tables
+    from rlbench.analysis.tables import TABLES, as_markdown
+
+    plan, tidy = read_plan(results), read_tables(results)
+    for name, make in TABLES.items():
+        table = make(tidy, plan)
+        write_whole(results / "tables" / f"{name}.csv", table.to_csv(index=False).encode())
+        path = results / "tables" / f"{name}.md"
+        print(f"wrote {write_whole(path, as_markdown(table).encode())} and .csv")
+
+
+def figures(results: tyro.conf.Positional[Path]) -> None:
+    """Draw the figures of a results folder (SVG and PNG); `rlbench aggregate` goes first.
+
+    Args:
+        results: Folder of one benchmark, such as results/smoke.
+    """
+    from rlbench.analysis.aggregate import read_plan, read_tables
+    from rlbench.analysis.figures import FIGURES, save_figure
+
+    plan, tidy = read_plan(results), read_tables(results)
+    for name, draw in FIGURES.items():
+        figure = draw(tidy, plan)
+        for ending in ("svg", "png"):
+            path = save_figure(figure, results / "figures" / f"{name}.{ending}")
+            print(f"wrote {path}")
+
+
+def report(
+    results: tyro.conf.Positional[Path], output: Path | None = None, allow_mixed: bool = False
+) -> None:
+    """Write the report of a results folder: one HTML file that needs no network.
+
+    Args:
+        results: Folder of one benchmark, such as results/smoke.
+        output: The page to write; by default report.html in the folder.
+        allow_mixed: Accept runs of different versions of the training code side by side.
+    """
+    from rlbench.analysis.aggregate import read_plan, read_tables
+    from rlbench.analysis.report import write_report
+
+    path = output or results / "report.html"
+    write_report(read_plan(results), read_tables(results), path, allow_mixed=allow_mixed)
+    print(f"wrote {path}")
+
+
+# -- looking -----------------------------------------------------------------------------------
+
+
+def info(devices: bool = False) -> None:
+    """Describe this machine as it is recorded with each run.
+
+    Args:
+        devices: Print only the devices that a run can use, one per line.
+    """
+    if devices:
+        print("\n".join(present_devices()))
+        return
+    print(describe().model_dump_json(indent=1))
+
+
+def check(config: tyro.conf.Positional[Path], list_cells: bool = False) -> None:
+    """Validate a benchmark's config; print the number of cells and an estimate of time and disk.
+
+    Args:
+        config: A YAML file such as config/smoke.yaml; config/README.md explains the keys.
+        list_cells: Print every cell of the grid too.
+    """
+    from rlbench.spec.estimate import estimate
+    from rlbench.training.envs.making import make_one
+    from rlbench.training.envs.spaces import describe_spaces
+
+    benchmark = load_benchmark(config)
+    grid = cells(benchmark, present_devices())
+    for cell in grid:
+        job(benchmark, cell, str(config))
+    for environment in benchmark.environments:
+        describe_spaces(make_one(environment), environment)
+    if list_cells:
+        print("\n".join(cell.path for cell in grid))
+    print(estimate(benchmark, grid, usable_cores()))
+
+
+def show_job(
+    config: tyro.conf.Positional[Path], cell: tyro.conf.Positional[str], json: bool = False
+) -> None:
+    """Print the job of one cell: every value, and where it came from.
+
+    Args:
+        config: A YAML file such as config/smoke.yaml.
+        cell: ALGORITHM/ENVIRONMENT/NUM_ENVS/DEVICE/SEED, as `rlbench check --list-cells` prints.
+        json: Print the job as JSON only, for `rlbench train --job`.
+    """
+    benchmark = load_benchmark(config)
+    chosen = Cell.from_path(cell)
+    if chosen not in cells(benchmark, present_devices()):
+        raise InputError(
+            f"got cell '{cell}', which is not in the grid of {config}; "
+            f"`rlbench check {config} --list-cells` lists it"
+        )
+    shown = job(benchmark, chosen, str(config))
+    if json:
+        print(shown.model_dump_json())
+        return
+    given = benchmark.hyperparameters.get(chosen.algorithm, {})
+    _, origins = resolve(chosen.algorithm, chosen.environment, given, str(config))
+    written = benchmark.model_fields_set
+    for key, value in shown.model_dump(exclude={"algorithm", "num_episodes"}).items():
+        origin = "cell" if key in Cell.__dataclass_fields__ else str(config)
+        print(_origin_line(key, value, origin if origin == "cell" or key in written else "default"))
+    for key, value in shown.algorithm.model_dump().items():
+        print(_origin_line(f"algorithm.{key}", value, "cell" if key == "name" else origins[key]))
+
+
+def _origin_line(key: str, value: Any, origin: str) -> str:
+    return f"{key:<34} {value!s:<14} {origin}"
+
+
+# -- flags -------------------------------------------------------------------------------------
+
+
+def _flag(given: Sequence[str], name: str, default: str) -> str:
+    """The value of one flag, before the command line is parsed."""
+    spellings = {f"--{name}", f"--{name.replace('_', '-')}"}
+    for here, following in zip(given, [*given[1:], ""], strict=True):
+        flag, equals, value = here.partition("=")
+        if flag in spellings:
+            return value if equals else following
+    return default
+
+
+def _flat_flags(title: str, *models: BaseModel, algorithm: str = "") -> type[Any]:
+    """One flag per field of the models: its help is the field's sentence, its default the value.
+
+    Ranges are checked afterwards by the models themselves, so that flags and files get the same
+    messages.
+    """
+    flags: list[tuple[str, Any, Any]] = []
+    if algorithm:
+        kind = Annotated[Literal[tuple(ALGORITHMS)], tyro.conf.arg(help="Algorithm to train.")]
+        flags.append(("algorithm", kind, field(default=algorithm)))
+    for model in models:
+        own_first = sorted(
+            type(model).model_fields.items(), key=lambda f: f[0] not in type(model).__annotations__
+        )
+        for name, info in own_first:
+            if name != "name":
+                metavar = "INT" if type(None) in get_args(info.annotation) else None
+                help_text = tyro.conf.arg(help=info.description, metavar=metavar)
+                kind = Annotated[info.annotation, help_text]
+                flags.append((name, kind, field(default=getattr(model, name))))
+    return make_dataclass(title, flags, frozen=True)
+
+
+def _part(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key in model.model_fields}
+
+
+def _parsed(model: type[Any], text: str) -> Any:
+    """A model from JSON on the command line.
+
+    Raises:
+        InputError: not JSON, or not what the model allows.
+    """
+    import json
+
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            f"not valid JSON ({error}); `rlbench show-job --json` prints one"
+        ) from None
+    return validated(model, values, "JSON")
+
+
+def _command_line() -> str:
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+COMMANDS: dict[str, Callable[[list[str]], Callable[..., None]]] = {
+    "train": _train_command,
+    "compare": _compare_command,
+    "throughput": lambda _: throughput,
+    "aggregate": lambda _: aggregate,
+    "tables": lambda _: tables,
+    "figures": lambda _: figures,
+    "report": lambda _: report,
+    "info": lambda _: info,
+    "check": lambda _: check,
+    "show-job": lambda _: show_job,
+}
+"""Each command by name, made once the command line is known."""
+
+if __name__ == "__main__":
+    sys.exit(main())

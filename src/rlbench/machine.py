@@ -1,0 +1,225 @@
+"""Which machine, which versions, which commit, which devices: asked once per run.
+
+Out:     frozen facts for `run.json`; torch is imported only where a GPU driver answers.
+"""
+
+import hashlib
+import os
+import platform
+import resource
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from rlbench import __version__
+from rlbench.errors import InputError
+from rlbench.spec.settings import Settings
+
+if TYPE_CHECKING:
+    import torch
+
+PACKAGES = (
+    "torch", "numpy", "gymnasium", "pyarrow", "pydantic", "pandas", "scipy", "mujoco", "envpool",
+)  # fmt: skip
+"""Packages whose version can change a number."""
+VARIABLES = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_THREADING_LAYER",
+    "OMP_PROC_BIND", "KMP_AFFINITY", "GOMP_CPU_AFFINITY", "OPENBLAS_CORETYPE",
+    "CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE",
+)  # fmt: skip
+"""Environment variables that can change a number."""
+
+
+class Gpu(Settings):
+    """One GPU, as the NVIDIA driver describes it."""
+
+    name: str
+    memory_mib: int
+    driver: str
+
+
+class Machine(Settings):
+    """Hardware, software and code that a run used; no host or user name."""
+
+    cpu_model: str
+    cpu_cores: int
+    memory_mib: int
+    gpus: tuple[Gpu, ...]
+    os: str
+    python: str
+    rlbench: str
+    packages: dict[str, str]
+    environment_variables: dict[str, str]
+    git_commit: str
+    git_dirty: bool | None
+    code_digest: str
+
+
+class Resources(Settings):
+    """What this process and its children have used so far."""
+
+    peak_memory_mib: float
+    user_cpu_s: float
+    system_cpu_s: float
+    involuntary_switches: int
+    load_1min: float
+
+
+def describe() -> Machine:
+    """The machine as it is now."""
+    commit, dirty = _git_state()
+    return Machine(
+        cpu_model=_cpu_model(),
+        cpu_cores=usable_cores(),
+        memory_mib=psutil.virtual_memory().total // 2**20,
+        gpus=gpus(),
+        os=platform.platform(),
+        python=platform.python_version(),
+        rlbench=__version__,
+        packages=_package_versions(),
+        environment_variables={v: os.environ[v] for v in VARIABLES if v in os.environ},
+        git_commit=commit,
+        git_dirty=dirty,
+        code_digest=code_digest(),
+    )
+
+
+def resources() -> Resources:
+    """Peak memory (largest single process), CPU seconds and switches; see getrusage(2)."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    kib = 1024 if sys.platform == "darwin" else 1
+    return Resources(
+        peak_memory_mib=max(own.ru_maxrss, children.ru_maxrss) / kib / 1024,
+        user_cpu_s=own.ru_utime + children.ru_utime,
+        system_cpu_s=own.ru_stime + children.ru_stime,
+        involuntary_switches=own.ru_nivcsw + children.ru_nivcsw,
+        load_1min=os.getloadavg()[0],
+    )
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs that the NVIDIA driver lists; empty without a driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+    found = tuple(
+        Gpu(
+            name=pynvml.nvmlDeviceGetName(handle),
+            memory_mib=pynvml.nvmlDeviceGetMemoryInfo(handle).total // 2**20,
+            driver=pynvml.nvmlSystemGetDriverVersion(),
+        )
+        for handle in handles
+    )
+    pynvml.nvmlShutdown()
+    return found
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else psutil.cpu_count() or 1
+
+
+def present_devices() -> tuple[str, ...]:
+    """`cpu`, and `cuda` where PyTorch can use a GPU; torch is imported only if a driver answers."""
+    if not gpus():
+        return ("cpu",)
+    import torch
+
+    return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+
+
+def choose_device(name: str) -> str:
+    """The device for a request: `auto` is cuda where there is one.
+
+    Raises:
+        InputError: cuda is asked for and PyTorch finds none.
+    """
+    present = present_devices()
+    if name == "auto":
+        return present[-1]
+    if name not in present:
+        raise InputError(
+            f"device: got '{name}', but PyTorch finds none on this machine; available: "
+            f"{', '.join(present)}. Use 'auto' or 'cpu', or run on a GPU machine with a CUDA build "
+            "of PyTorch"
+        )
+    return name
+
+
+def configure_torch(cpu_threads: int, matmul_precision: str, deterministic: bool) -> None:
+    """Set PyTorch's process-wide switches; call it before the first tensor operation."""
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import torch
+
+    torch.set_num_threads(cpu_threads)
+    inter_op = min(cpu_threads, 4)
+    if torch.get_num_interop_threads() != inter_op:
+        torch.set_num_interop_threads(inter_op)
+    torch.set_float32_matmul_precision(matmul_precision)
+    torch.use_deterministic_algorithms(deterministic)
+
+
+def device_label(device: "torch.device") -> str:
+    """A name for a person: `cpu`, or `cuda (NVIDIA …)`."""
+    if device.type == "cpu":
+        return "cpu"
+    import torch
+
+    return f"cuda ({torch.cuda.get_device_name(device)})"
+
+
+def code_digest() -> str:
+    """Digest of the code that decides a run's rows: training, settings, and the row schema."""
+    package = Path(__file__).parent
+    sources = [
+        package / "records.py",
+        *package.glob("training/**/*.py"),
+        *package.glob("spec/*.py"),
+    ]
+    digest = hashlib.sha256()
+    for source in sorted(sources):
+        digest.update(source.relative_to(package).as_posix().encode() + b"\0")
+        digest.update(source.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _package_versions() -> dict[str, str]:
+    installed = {d.metadata["Name"]: d.version for d in metadata.distributions()}
+    return {name: installed[name] for name in PACKAGES if name in installed}
+
+
+def _git_state() -> tuple[str, bool | None]:
+    """Commit and dirty flag of the checkout; `unknown` where the package isn't in one."""
+    here = Path(__file__).parent
+    try:
+        commit = _git(here, "rev-parse", "HEAD")
+        return commit, bool(_git(here, "status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("RLBENCH_GIT_COMMIT", "unknown"), None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()

@@ -1,0 +1,54 @@
+"""How long a benchmark takes and how much it writes, before it runs.
+
+In:      a Benchmark and its cells.
+Out:     a few lines for a person. Rough on purpose: the rates are of one machine and one task.
+"""
+
+from rlbench.spec.config import Benchmark
+from rlbench.spec.grid import Cell, arms
+
+STEPS_PER_S = {"ppo": 2600, "trpo": 4800}
+"""Training steps per second: Pendulum-v1, 8 environments, batch 2,000, two layers of 128, one
+thread of a 2.4 GHz server core, PyTorch 2.13, learning runs on both cores of the machine."""
+EVALUATION_STEPS_PER_S = 27_000
+"""Environment steps per second while evaluating, same machine."""
+START_S = 6.0
+"""From the start of a job's process to its first step, and its end."""
+BYTES_PER_RUN = 190_000
+BYTES_PER_EPISODE = 16
+STEPS_PER_EPISODE = 200
+
+
+def estimate(benchmark: Benchmark, grid: list[Cell], cores: int) -> str:
+    """Cells, time and disk of a benchmark on so many cores."""
+    learning_s = sum(_learning_s(benchmark, cell) for cell in grid)
+    timing_s = 0.0
+    measured = arms(grid) if benchmark.throughput.measure == "always" else []
+    for arm in measured:
+        timing = benchmark.throughput
+        updates = timing.repeats * (timing.warmup_updates + timing.updates)
+        batch = benchmark.batch_size_for(arm.num_envs)
+        timing_s += START_S + updates * batch / STEPS_PER_S[arm.algorithm]
+    parallel = max(1, cores // benchmark.cpu_threads)
+    total_s = learning_s / parallel + timing_s
+    episodes = benchmark.total_steps / STEPS_PER_EPISODE
+    disk = len(grid) * (BYTES_PER_RUN + episodes * BYTES_PER_EPISODE)
+    return (
+        f"{benchmark.name}: {len(grid)} cells and {len(measured)} throughput runs, "
+        f"{len(grid) * benchmark.total_steps:,} training steps\n"
+        f"about {_duration(total_s)} on {cores} cores, {parallel} cells at a time, and "
+        f"{disk / 2**20:.0f} MiB; rates measured on Pendulum-v1 on one machine, yours will differ"
+    )
+
+
+def _learning_s(benchmark: Benchmark, cell: Cell) -> float:
+    evaluations = 1 + benchmark.total_steps / benchmark.eval_every_steps
+    evaluation_steps = evaluations * benchmark.eval_episodes * STEPS_PER_EPISODE
+    training_s = benchmark.total_steps / STEPS_PER_S[cell.algorithm]
+    return START_S + training_s + evaluation_steps / EVALUATION_STEPS_PER_S
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

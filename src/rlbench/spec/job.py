@@ -1,0 +1,95 @@
+"""One run as a value: its JSON is its identity.
+
+In:      settings of the run and of its algorithm.
+Out:     a frozen Job; `Job.model_validate_json(job.model_dump_json()) == job`.
+"""
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from rlbench.spec.algorithms import AnyAlgorithm, Count
+from rlbench.spec.settings import Settings
+
+VectorMode = Literal["auto", "sync", "async"]
+
+
+class RunSettings(Settings):
+    """What a run needs besides its place in the grid."""
+
+    batch_size: Count = 2000
+    """Environment steps per update, over all environments."""
+    vector_mode: VectorMode = "auto"
+    """Environments in this process (sync), one process each (async), or what is faster (auto)."""
+    cpu_threads: Count = 1
+    """Threads of PyTorch on the CPU; inter-op threads are at most 4 of them."""
+    matmul_precision: Literal["highest", "high", "medium"] = "high"
+    """float32 matrix products on CUDA: exact, TF32, or bfloat16. No effect on most CPUs."""
+    deterministic: Literal["always", "never"] = "always"
+    """Whether PyTorch may only use algorithms that repeat bit by bit (slower on CUDA)."""
+    eval_every_steps: Count = 10_000
+    """Environment steps between evaluations; there is one before training and one at the end."""
+    eval_episodes: Count = 20
+    """Episodes per evaluation, from the same start states each time, actions without noise."""
+    env_timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    """Seconds that an environment process may take for one step or reset before the run fails."""
+
+
+class Job(RunSettings):
+    """One training run: everything that decides its rows."""
+
+    environment: Annotated[str, Field(min_length=1)]
+    """Gymnasium id, `Name-v0` or `module:Name-v0`."""
+    num_envs: Count
+    """Environments stepped in parallel."""
+    device: Literal["cpu", "cuda"]
+    """Where the networks live."""
+    seed: Annotated[int, Field(ge=0)]
+    """Root of all random streams."""
+    total_steps: Count | None = None
+    """Budget in environment steps over all environments."""
+    num_episodes: Count | None = None
+    """Budget in finished episodes over all environments."""
+    algorithm: AnyAlgorithm
+    """Algorithm and its hyperparameters."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if (self.total_steps is None) == (self.num_episodes is None):
+            raise ValueError("give exactly one budget: total_steps or num_episodes")
+        if self.num_envs > self.batch_size:
+            raise ValueError(
+                f"num_envs {self.num_envs} is more than batch_size {self.batch_size}: a batch "
+                "needs at least one step of each environment; raise batch_size or lower num_envs"
+            )
+        self.algorithm.check_batch(self.actual_batch)
+        return self
+
+    @property
+    def rollout_steps(self) -> int:
+        """T: steps per environment between updates."""
+        return math.ceil(self.batch_size / self.num_envs)
+
+    @property
+    def actual_batch(self) -> int:
+        """B = T N: transitions per full update, batch_size rounded up to whole steps."""
+        return self.rollout_steps * self.num_envs
+
+
+class Timing(Settings):
+    """How often speed is measured."""
+
+    updates: Count = 3
+    """Timed updates per repeat."""
+    warmup_updates: Count = 1
+    """Updates per repeat before the timed ones; recorded, left out by the analysis."""
+    repeats: Count = 3
+    """Fresh starts within one process."""
+
+
+class ThroughputJob(Timing):
+    """One speed measurement: full updates of a job, over and over, and nothing else."""
+
+    job: Job
+    """The job whose algorithm, environment and device are timed."""

@@ -1,0 +1,54 @@
+"""Fitting a critic to value targets, apart from the policy.
+
+In:      a Batch.
+Out:     the critic after some epochs; its mean loss and gradient norm.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from rlbench.training.algorithms.learner import Batch, require_finite
+from rlbench.training.policy import Critic
+
+
+class CriticFit:
+    """Minibatch regression of V(s) on the targets with Adam."""
+
+    def __init__(self, critic: Critic, learning_rate: float, shuffling: torch.Generator) -> None:
+        self._critic = critic
+        self._weights = list(critic.parameters())
+        self._optimiser = torch.optim.Adam(self._weights, lr=learning_rate, fused=True)
+        self._shuffling = shuffling
+
+    def fit(self, batch: Batch, epochs: int, minibatch_size: int) -> tuple[float, float]:
+        """Mean squared error and gradient norm, each a mean over all gradient steps.
+
+        Args:
+            batch: states and targets.
+            epochs: passes over the batch.
+            minibatch_size: samples per gradient step; 0 is the whole batch, in order.
+
+        Raises:
+            RunFailed: loss or gradient is not finite.
+        """
+        parts = [part for _ in range(epochs) for part in self._parts(batch.size, minibatch_size)]
+        means = torch.stack([self._step(batch, part) for part in parts]).mean(0)
+        require_finite(means, "the critic's loss or gradient")
+        loss, norm = means.tolist()
+        return loss, norm
+
+    def _parts(self, size: int, minibatch_size: int) -> tuple[Tensor | slice, ...]:
+        if not minibatch_size:
+            return (slice(None),)
+        order = torch.randperm(size, generator=self._shuffling, device=self._shuffling.device)
+        return torch.split(order, minibatch_size)
+
+    def _step(self, batch: Batch, chosen: Tensor | slice) -> Tensor:
+        loss = nn.functional.mse_loss(
+            self._critic(batch.observations[chosen]), batch.targets[chosen]
+        )
+        self._optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        norm = torch.nn.utils.get_total_norm([w.grad for w in self._weights if w.grad is not None])
+        self._optimiser.step()
+        return torch.stack([loss.detach(), norm])

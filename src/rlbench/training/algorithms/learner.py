@@ -1,0 +1,79 @@
+"""What an algorithm is to the training loop, and what all algorithms start from.
+
+In:      a Rollout.
+Out:     new weights, and the metrics of the step that was taken.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from rlbench.errors import RunFailed
+from rlbench.records import Metrics
+from rlbench.spec.algorithms import OnPolicy
+from rlbench.training.advantages import advantages, standardised
+from rlbench.training.rollout import Rollout
+
+
+class Learner(Protocol):
+    """An algorithm with its networks."""
+
+    def update(self, rollout: Rollout, remaining: float) -> Metrics:
+        """Improve the networks on one rollout.
+
+        Args:
+            rollout: experience under the current policy.
+            remaining: share of the budget still ahead before this rollout, 1 at the start.
+
+        Raises:
+            RunFailed: a loss or a gradient of the critic is not finite.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A rollout as B = T N transitions in any order, with what is learned from."""
+
+    observations: Tensor  # [B, O]
+    actions: Tensor  # [B, A] or [B]
+    log_probs: Tensor  # [B], nats
+    values: Tensor  # [B]
+    advantages: Tensor  # [B], standardised if the settings say `batch`
+    targets: Tensor  # [B], lambda-returns: A_t + V(s_t)
+
+    @property
+    def size(self) -> int:
+        """B."""
+        return len(self.log_probs)
+
+
+def make_batch(rollout: Rollout, settings: OnPolicy) -> Batch:
+    """Flatten a rollout and estimate advantages and value targets."""
+    estimates = advantages(rollout, settings.gamma, settings.gae_lambda)
+    targets = estimates + rollout.values
+    if settings.advantage_norm == "batch":
+        estimates = standardised(estimates)
+    return Batch(
+        observations=rollout.observations.flatten(0, 1),
+        actions=rollout.actions.flatten(0, 1),
+        log_probs=rollout.log_probs.flatten(),
+        values=rollout.values.flatten(),
+        advantages=estimates.flatten(),
+        targets=targets.flatten(),
+    )
+
+
+def require_finite(value: Tensor, what: str) -> None:
+    """Stop a run whose numbers have gone wrong.
+
+    Raises:
+        RunFailed: the value is NaN or infinite.
+    """
+    if not torch.isfinite(value).all():
+        raise RunFailed(
+            f"{what} is not finite ({value.tolist()}); the run cannot be trusted from here. "
+            "Lower the learning rate, or scale the rewards down"
+        )

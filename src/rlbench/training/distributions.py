@@ -1,0 +1,147 @@
+"""Distributions over actions, as values of their parameters.
+
+In:      the actor's output, one tensor per parameter, first axis [B].
+Out:     log-probabilities, entropies and divergences in nats, [B] each.
+Source:  closed forms; the Fisher matrices are those of the exponential families.
+
+Noise comes from outside (standard normal or Gumbel, from an explicit generator), so nothing here
+draws from a global stream.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor
+
+
+class Distribution(Protocol):
+    """What the algorithms ask of a policy's distribution."""
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """The parameter tensors, in the order of the fields."""
+        ...
+
+    def detach(self) -> Self:
+        """The same distribution, cut from the graph."""
+        ...
+
+    def act(self, noise: Tensor) -> Tensor:
+        """Actions from noise of the family's kind."""
+        ...
+
+    def mode(self) -> Tensor:
+        """The most probable actions."""
+        ...
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-probability (density) of the actions, [B], nats."""
+        ...
+
+    def entropy(self) -> Tensor:
+        """Entropy, [B], nats."""
+        ...
+
+    def kl_to(self, new: Self) -> Tensor:
+        """KL divergence KL(self || new), [B], nats."""
+        ...
+
+    def fisher_product(self, tangents: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Fisher matrix in the distribution's own parameters, times tangents of their shapes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DiagonalGaussian:
+    """Independent normal distributions of A numbers."""
+
+    mean: Tensor  # [B, A]
+    log_std: Tensor  # [B, A] or broadcast to it
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """Mean and log deviation."""
+        return self.mean, self.log_std
+
+    def detach(self) -> "DiagonalGaussian":
+        """The same distribution, cut from the graph."""
+        return DiagonalGaussian(self.mean.detach(), self.log_std.detach())
+
+    def act(self, noise: Tensor) -> Tensor:
+        """A = mu + sigma z, z standard normal; [B, A]."""
+        return self.mean + self.log_std.exp() * noise
+
+    def mode(self) -> Tensor:
+        """The mean, [B, A]."""
+        return self.mean
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log N(a; mu, sigma) = -z^2 / 2 - log sigma - log(2 pi) / 2, summed over A; [B]."""
+        z = (actions - self.mean) * (-self.log_std).exp()
+        return (-0.5 * z.square() - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """H = log sigma + log(2 pi e) / 2, summed over A; [B]."""
+        per_action = self.log_std + 0.5 * math.log(2 * math.pi * math.e)
+        return per_action.expand_as(self.mean).sum(-1)
+
+    def kl_to(self, new: "DiagonalGaussian") -> Tensor:
+        """log(s' / s) + (s^2 + (mu - mu')^2) / (2 s'^2) - 1/2 for deviations s, summed over A; [B]."""
+        log_ratio = new.log_std - self.log_std
+        distance = (self.mean - new.mean) * (-new.log_std).exp()
+        spread = torch.expm1(-2 * log_ratio)
+        return (log_ratio + 0.5 * (spread + distance.square())).sum(-1)
+
+    def fisher_product(self, tangents: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """F = diag(1 / sigma^2) for the mean, 2 I for the log deviation."""
+        mean, log_std = tangents
+        return mean * (-2 * self.log_std).exp(), 2 * log_std
+
+
+@dataclass(frozen=True, slots=True)
+class Categorical:
+    """One of K categories."""
+
+    logits: Tensor  # [B, K], unnormalised
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """The logits."""
+        return (self.logits,)
+
+    def detach(self) -> "Categorical":
+        """The same distribution, cut from the graph."""
+        return Categorical(self.logits.detach())
+
+    def act(self, noise: Tensor) -> Tensor:
+        """The Gumbel-max trick: argmax(logits + g), g standard Gumbel; [B]."""
+        return (self.logits + noise).argmax(-1)
+
+    def mode(self) -> Tensor:
+        """The category with the largest logit, [B]."""
+        return self.logits.argmax(-1)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log p_a, [B]."""
+        return self._log_p().gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """H = -sum p log p, [B]."""
+        log_p = self._log_p()
+        return -(log_p.exp() * log_p).sum(-1)
+
+    def kl_to(self, new: "Categorical") -> Tensor:
+        """Sum of p (log p - log p'), [B]."""
+        log_p = self._log_p()
+        return (log_p.exp() * (log_p - new._log_p())).sum(-1)
+
+    def fisher_product(self, tangents: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """F = diag(p) - p p^T."""
+        (logits,) = tangents
+        p = self._log_p().exp()
+        return (p * (logits - (p * logits).sum(-1, keepdim=True)),)
+
+    def _log_p(self) -> Tensor:
+        return self.logits.log_softmax(-1)

@@ -1,0 +1,1 @@
+"""From a Gymnasium id to N environments in step. Imports no torch."""

@@ -1,0 +1,134 @@
+"""Actor and critic: two networks that share nothing.
+
+In:      observations [..., O].
+Out:     a distribution over actions; a value [...].
+Source:  orthogonal initialisation with gains sqrt(2), 0.01 and 1, as usual for PPO
+         (Engstrom et al. 2020, arXiv:2005.12729; Andrychowicz et al. 2021, arXiv:2006.05990).
+"""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlbench.spec.algorithms import OnPolicy
+from rlbench.training.distributions import Categorical, DiagonalGaussian
+from rlbench.training.envs.spaces import Categories, Continuous, EnvSpec
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+
+class GaussianActor(nn.Module):
+    """Diagonal Gaussian over a Box of A numbers."""
+
+    bounded: Tensor  # [A], bool: dimensions with two finite bounds
+    centre: Tensor  # [A]
+    half_range: Tensor  # [A]
+
+    def __init__(
+        self, spec: EnvSpec, action: Continuous, settings: OnPolicy, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self._state_std = settings.action_std == "state"
+        self._mean_kind = settings.action_mean
+        self._size = action.size
+        outputs = 2 * action.size if self._state_std else action.size
+        sizes = (spec.observation_size, *settings.hidden_sizes, outputs)
+        self.body = mlp(sizes, settings, 0.01, generator)
+        self._log_std_init = settings.log_std_init
+        if not self._state_std:
+            self.log_std = nn.Parameter(torch.full((action.size,), settings.log_std_init))
+        bounds = torch.tensor(np.stack([action.low, action.high]), dtype=torch.float32)
+        bounded = bounds.isfinite().all(0)
+        self.register_buffer("centre", torch.where(bounded, bounds.mean(0), 0.0))
+        self.register_buffer("half_range", torch.where(bounded, (bounds[1] - bounds[0]) / 2, 1.0))
+        self.register_buffer("bounded", bounded)
+
+    def forward(self, observations: Tensor) -> DiagonalGaussian:
+        """Mean from the network; deviation learned as one vector, or from the network too."""
+        output = self.body(observations)
+        mean = self._mean(output[..., : self._size])
+        if self._state_std:
+            return DiagonalGaussian(mean, output[..., self._size :] + self._log_std_init)
+        return DiagonalGaussian(mean, self.log_std.expand_as(mean))
+
+    def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> Tensor:
+        """Standard normal, [T, N, A]."""
+        shape = (steps, num_envs, self._size)
+        return torch.randn(shape, generator=generator, device=generator.device)
+
+    def _mean(self, output: Tensor) -> Tensor:
+        if self._mean_kind == "free":
+            return output
+        if self._mean_kind == "bounded":
+            output = torch.where(self.bounded, output.tanh(), output)
+        return self.centre + self.half_range * output
+
+
+class CategoricalActor(nn.Module):
+    """One of K categories."""
+
+    def __init__(
+        self, spec: EnvSpec, action: Categories, settings: OnPolicy, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self._count = action.count
+        sizes = (spec.observation_size, *settings.hidden_sizes, action.count)
+        self.body = mlp(sizes, settings, 0.01, generator)
+
+    def forward(self, observations: Tensor) -> Categorical:
+        """Logits from the network."""
+        return Categorical(self.body(observations))
+
+    def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> Tensor:
+        """Standard Gumbel, [T, N, K]: -log E for E exponential."""
+        shape = (steps, num_envs, self._count)
+        return -torch.empty(shape, device=generator.device).exponential_(generator=generator).log()
+
+
+Actor = GaussianActor | CategoricalActor
+"""A policy: called with observations [..., O] it gives a Distribution over actions."""
+
+
+class Critic(nn.Module):
+    """State values: observations [..., O] to V [...]."""
+
+    def __init__(self, spec: EnvSpec, settings: OnPolicy, generator: torch.Generator) -> None:
+        super().__init__()
+        sizes = (spec.observation_size, *settings.hidden_sizes, 1)
+        self.body = mlp(sizes, settings, 1.0, generator)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """V(s), [...]."""
+        values: Tensor = self.body(observations)
+        return values.squeeze(-1)
+
+
+def make_actor_critic(
+    spec: EnvSpec, settings: OnPolicy, generator: torch.Generator, device: torch.device
+) -> tuple[Actor, Critic]:
+    """Networks for an environment; the same generator state gives the same initial weights."""
+    actor: Actor
+    if isinstance(spec.action, Continuous):
+        actor = GaussianActor(spec, spec.action, settings, generator)
+    else:
+        actor = CategoricalActor(spec, spec.action, settings, generator)
+    return actor.to(device), Critic(spec, settings, generator).to(device)
+
+
+def mlp(
+    sizes: tuple[int, ...], settings: OnPolicy, output_gain: float, generator: torch.Generator
+) -> nn.Sequential:
+    """Linear layers of the sizes with activations between them, orthogonal, biases 0."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes):
+        linear = nn.Linear(inputs, outputs)
+        nn.init.orthogonal_(linear.weight, math.sqrt(2), generator=generator)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, ACTIVATIONS[settings.activation]()]
+    last = layers[-2]
+    with torch.no_grad():
+        last.get_parameter("weight").mul_(output_gain / math.sqrt(2))
+    return nn.Sequential(*layers[:-1])

@@ -1,0 +1,147 @@
+"""Experience: T steps in each of N environments under one policy.
+
+In:      environments, actor and critic.
+Out:     a Rollout whose `next_values` already know death from a time limit, and the episodes
+         that ended.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlbench.records import EpisodeRow
+from rlbench.training.envs.vector import Environments, Transition
+from rlbench.training.policy import Actor, Critic
+from rlbench.training.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """T steps of experience in each of N environments, on one device."""
+
+    observations: Tensor  # [T, N, O]
+    actions: Tensor  # [T, N, A] or [T, N]; as sampled, before any clipping
+    log_probs: Tensor  # [T, N], nats, under the policy that acted
+    rewards: Tensor  # [T, N], times reward_scale
+    values: Tensor  # [T, N], V(s_t)
+    next_values: Tensor  # [T, N], V(s_{t+1}), and 0 past a terminal state
+    ended: Tensor  # [T, N], terminated or out of time
+
+    @property
+    def size(self) -> int:
+        """B = T N: transitions."""
+        return self.rewards.numel()
+
+
+class Collector:
+    """Steps the environments with the policy and keeps the episodes that are under way."""
+
+    def __init__(
+        self,
+        envs: Environments,
+        networks: tuple[Actor, Critic],
+        noise: torch.Generator,
+        reward_scale: float = 1.0,
+    ) -> None:
+        self._envs = envs
+        self._actor, self._critic = networks
+        self._noise = noise
+        self._reward_scale = reward_scale
+        self._observations = envs.reset()  # [N, O]
+        self._returns = np.zeros(envs.count)
+        self._lengths = np.zeros(envs.count, np.int64)
+        self.env_steps = 0
+        """Transitions so far, over all environments."""
+        self.episodes = 0
+        """Episodes that ended so far."""
+
+    @torch.no_grad()
+    def collect(
+        self, steps: int, max_episodes: int | None, stopwatch: Stopwatch
+    ) -> tuple[Rollout, list[EpisodeRow]]:
+        """At most `steps` steps of each environment, fewer once `max_episodes` have ended.
+
+        Episodes beyond `max_episodes` that end in the last step are dropped.
+
+        Raises:
+            RunFailed: an environment failed or gave a non-finite number.
+        """
+        acted: list[tuple[Tensor, Tensor, Tensor]] = []
+        gained: list[Transition] = []
+        rows: list[EpisodeRow] = []
+        with stopwatch.lap("policy"):
+            noise = self._actor.noise(steps, self._envs.count, self._noise)
+        for t in range(steps):
+            with stopwatch.lap("policy"):
+                observations = self._to_device(self._observations)
+                policy = self._actor(observations)
+                actions = policy.act(noise[t])
+                acted.append((observations, actions, policy.log_prob(actions)))
+                for_envs = actions.cpu().numpy()
+            with stopwatch.lap("env"):
+                gained.append(self._envs.step(for_envs))
+            rows += self._count(gained[-1])
+            if max_episodes is not None and len(rows) >= max_episodes:
+                break
+        with stopwatch.lap("policy"):
+            rollout = self._assemble(acted, gained)
+        rows = rows[:max_episodes]
+        self.episodes += len(rows)
+        return rollout, rows
+
+    def _count(self, transition: Transition) -> list[EpisodeRow]:
+        """Account for one step; a row for each episode that ended in it."""
+        self._observations = transition.observations
+        self._returns += transition.rewards
+        self._lengths += 1
+        self.env_steps += self._envs.count
+        if not transition.ended.any():
+            return []
+        finished = np.flatnonzero(transition.ended)
+        rows = [
+            EpisodeRow(
+                episode=0,
+                env_steps=self.env_steps,
+                env=int(i),
+                episode_return=float(self._returns[i]),
+                length=int(self._lengths[i]),
+            )
+            for i in finished
+        ]
+        self._returns[finished] = 0.0
+        self._lengths[finished] = 0
+        return rows
+
+    def _assemble(
+        self, acted: list[tuple[Tensor, Tensor, Tensor]], gained: list[Transition]
+    ) -> Rollout:
+        observations, actions, log_probs = (
+            torch.stack(column) for column in zip(*acted, strict=True)
+        )
+        rewards = np.stack([step.rewards for step in gained]) * self._reward_scale
+        ended = torch.from_numpy(np.stack([step.ended for step in gained])).to(observations.device)
+        values = self._critic(observations)
+        return Rollout(
+            observations=observations,
+            actions=actions,
+            log_probs=log_probs,
+            rewards=self._to_device(rewards.astype(np.float32)),
+            values=values,
+            next_values=self._next_values(values, ended, gained),
+            ended=ended,
+        )
+
+    def _next_values(self, values: Tensor, ended: Tensor, gained: list[Transition]) -> Tensor:
+        """V(s_{t+1}), [T, N]: of the true final observation at a time limit, 0 after a death."""
+        last = self._critic(self._to_device(gained[-1].observations))  # [N]
+        following = torch.cat([values[1:], last.unsqueeze(0)])  # [T, N]
+        final = np.concatenate([step.final_observations for step in gained])  # [E, O]
+        if len(final):
+            following[ended] = self._critic(self._to_device(final))
+        terminated = torch.from_numpy(np.stack([step.terminated for step in gained]))
+        return following.masked_fill(terminated.to(following.device), 0.0)
+
+    def _to_device(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self._noise.device)

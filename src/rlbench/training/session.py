@@ -1,0 +1,83 @@
+"""A job made ready to run: process set up, streams open, environments and networks made.
+
+In:      a Job.
+Out:     the parts that the loops put to work, closed again at the end.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rlbench.machine import choose_device, configure_torch, describe, device_label
+from rlbench.records import RunFacts
+from rlbench.spec.job import Job
+from rlbench.training.algorithms import make_learner
+from rlbench.training.algorithms.learner import Learner
+from rlbench.training.envs.vector import Environments
+from rlbench.training.policy import Actor, Critic, make_actor_critic
+from rlbench.training.rollout import Collector
+from rlbench.training.seeding import Streams, open_streams
+from rlbench.training.stopwatch import Stopwatch, utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The parts of one run."""
+
+    job: Job
+    device: torch.device
+    streams: Streams
+    envs: Environments
+    actor: Actor
+    critic: Critic
+    collector: Collector
+    learner: Learner
+    stopwatch: Stopwatch
+    started: str
+
+    def facts(self, **measured: Any) -> RunFacts:
+        """The facts of this run, given what only its loop knows."""
+        return RunFacts(
+            job=self.job,
+            device=device_label(self.device),
+            vector_mode=self.envs.mode,
+            actual_batch=self.job.actual_batch,
+            torch_threads=torch.get_num_threads(),
+            torch_interop_threads=torch.get_num_interop_threads(),
+            started=self.started,
+            ended=utc_now(),
+            machine=describe(),
+            **measured,
+        )
+
+
+@contextmanager
+def opened(job: Job) -> Iterator[Session]:
+    """Everything a run of the job needs; environments are closed whatever happens.
+
+    Raises:
+        InputError: the device, the environment or its spaces cannot be had; nothing has started.
+    """
+    device = torch.device(choose_device(job.device))
+    configure_torch(job.cpu_threads, job.matmul_precision, job.deterministic == "always")
+    stopwatch, started = Stopwatch(device), utc_now()
+    streams = open_streams(job.seed, job.num_envs, job.eval_episodes, device)
+    with Environments(
+        job.environment, job.vector_mode, streams.env_seeds, job.env_timeout_s
+    ) as envs:
+        networks = make_actor_critic(envs.spec, job.algorithm, streams.initialisation, device)
+        yield Session(
+            job=job,
+            device=device,
+            streams=streams,
+            envs=envs,
+            actor=networks[0],
+            critic=networks[1],
+            collector=Collector(envs, networks, streams.noise, job.algorithm.reward_scale),
+            learner=make_learner(job.algorithm, *networks, streams.shuffling),
+            stopwatch=stopwatch,
+            started=started,
+        )

@@ -1,0 +1,215 @@
+"""Training: collect, update, record.
+
+In:      a Job.
+Out:     the rows and facts of the run, and its policy; or one reason why there are none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from rlbench.errors import RlbenchError
+from rlbench.machine import device_label, resources
+from rlbench.records import (
+    FAILURE,
+    NAN,
+    RUN_FACTS,
+    EpisodeRow,
+    EvaluationRow,
+    Failure,
+    Metrics,
+    ResourceRow,
+    RunFacts,
+    UpdateRow,
+    write_facts,
+    write_rows,
+)
+from rlbench.spec.job import Job
+from rlbench.training.checkpoint import save_policy
+from rlbench.training.evaluate import Evaluator
+from rlbench.training.progress import Progress
+from rlbench.training.session import Session, opened
+from rlbench.training.stopwatch import utc_now
+
+RECENT_EPISODES = 20
+"""Episodes in the running mean that a person sees."""
+
+
+@dataclass(slots=True)
+class Log:
+    """The rows of a run so far."""
+
+    updates: list[UpdateRow] = field(default_factory=list)
+    episodes: list[EpisodeRow] = field(default_factory=list)
+    evaluations: list[EvaluationRow] = field(default_factory=list)
+
+    @property
+    def recent_return(self) -> float:
+        """Mean return of the last episodes; NaN before the first."""
+        recent = [row.episode_return for row in self.episodes[-RECENT_EPISODES:]]
+        return float(np.mean(recent)) if recent else NAN
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that reached its budget."""
+
+    facts: RunFacts
+    log: Log
+    files: list[Path]
+    """What was written, in order; empty if nothing was to be."""
+
+
+def train(job: Job, folder: Path, progress: Progress, command: str, state: Path) -> Finished:
+    """Run a job and write its files to a folder.
+
+    A run that fails writes no rows, but its reason to `state / failure.json`; a run that succeeds
+    removes that file.
+
+    Raises:
+        InputError: the job cannot start.
+        RunFailed: it started and could not be trusted to its end.
+    """
+    (state / FAILURE).unlink(missing_ok=True)
+    try:
+        with opened(job) as session:
+            log = run(session, progress)
+            facts = session.facts(
+                kind="learning",
+                command=command,
+                actual_steps=session.collector.env_steps,
+                episodes=session.collector.episodes,
+                updates=len(log.updates),
+                setup_s=session.stopwatch.setup_s,
+                wall_s=log.updates[-1].elapsed_s,
+            )
+            files = [
+                write_rows(log.updates, UpdateRow, folder),
+                write_rows(log.episodes, EpisodeRow, folder),
+                write_rows(log.evaluations, EvaluationRow, folder),
+                write_rows([ResourceRow(**resources().model_dump())], ResourceRow, folder),
+                save_policy(folder, session.actor, session.critic),
+                write_facts(facts, folder / RUN_FACTS),
+            ]
+    except Exception as error:
+        reason = (
+            str(error) if isinstance(error, RlbenchError) else f"{type(error).__name__}: {error}"
+        )
+        write_facts(Failure(reason=reason, ended=utc_now()), state / FAILURE)
+        raise
+    return Finished(facts, log, files)
+
+
+def run(session: Session, progress: Progress) -> Log:
+    """The training loop."""
+    job, collector, watch = session.job, session.collector, session.stopwatch
+    log = Log()
+    evaluator = Evaluator(job.environment, session.streams.eval_seeds, session.device)
+    _evaluate(session, evaluator, log, due_steps=0)
+    total = job.total_steps or job.num_episodes or 0
+    progress.begin(first_line(session), total, "steps" if job.total_steps else "episodes")
+    watch.start_run()
+    while _done(session) < total:
+        remaining = 1 - _done(session) / total
+        rollout, episodes = collector.collect(*_portion(session), watch)
+        with watch.lap("update"):
+            metrics = session.learner.update(rollout, remaining)
+        due = _due_evaluation(session, log, final=_done(session) >= total)
+        if due is not None:
+            with watch.lap("evaluate"):
+                _evaluate(session, evaluator, log, due)
+        _record(session, log, metrics, episodes)
+        progress.show(_done(session), _state(log, metrics))
+    progress.end()
+    evaluator.close()
+    return log
+
+
+def first_line(session: Session) -> str:
+    """What is about to run, for a person."""
+    job = session.job
+    threads = f"{job.cpu_threads} CPU thread" + "s" * (job.cpu_threads > 1)
+    return (
+        f"{job.algorithm.name} on {job.environment}: device {device_label(session.device)}, "
+        f"num_envs {job.num_envs}, vector mode {session.envs.mode}, {threads}, "
+        f"batch size {job.actual_batch}, seed {job.seed}"
+    )
+
+
+def _done(session: Session) -> int:
+    """How much of the budget is used, in its own unit."""
+    by_steps = session.job.total_steps is not None
+    return session.collector.env_steps if by_steps else session.collector.episodes
+
+
+def _portion(session: Session) -> tuple[int, int | None]:
+    """Steps per environment and episodes that the next rollout may take; the last may be short."""
+    job, collector = session.job, session.collector
+    if job.total_steps is None:
+        return job.rollout_steps, (job.num_episodes or 0) - collector.episodes
+    left = -(-(job.total_steps - collector.env_steps) // job.num_envs)
+    return min(job.rollout_steps, left), None
+
+
+def _due_evaluation(session: Session, log: Log, *, final: bool) -> int | None:
+    """The multiple of eval_every_steps that has been reached, the end of the run, or None."""
+    every, steps = session.job.eval_every_steps, session.collector.env_steps
+    reached = steps // every * every
+    if reached > log.evaluations[-1].due_steps:
+        return reached
+    return steps if final else None
+
+
+def _evaluate(session: Session, evaluator: Evaluator, log: Log, due_steps: int) -> None:
+    log.evaluations += [
+        EvaluationRow(
+            env_steps=session.collector.env_steps,
+            due_steps=due_steps,
+            episode=i,
+            episode_return=outcome.episode_return,
+            length=outcome.length,
+        )
+        for i, outcome in enumerate(evaluator.evaluate(session.actor))
+    ]
+
+
+def _record(session: Session, log: Log, metrics: Metrics, episodes: Sequence[EpisodeRow]) -> None:
+    """Add the rows of one update, made from that update's own numbers."""
+    first = len(log.episodes)
+    log.episodes += [replace(row, episode=first + i) for i, row in enumerate(episodes)]
+    returns = [row.episode_return for row in episodes]
+    seconds = session.stopwatch.take()
+    log.updates.append(
+        UpdateRow(
+            update=len(log.updates),
+            env_steps=session.collector.env_steps,
+            episodes=len(episodes),
+            return_mean=float(np.mean(returns)) if returns else NAN,
+            **asdict(metrics),
+            env_s=seconds["env"],
+            policy_s=seconds["policy"],
+            update_s=seconds["update"],
+            evaluate_s=seconds.get("evaluate", 0.0),
+            elapsed_s=session.stopwatch.elapsed(),
+        )
+    )
+
+
+def _state(log: Log, metrics: Metrics) -> dict[str, float]:
+    """What a person sees after an update."""
+    last = log.updates[-1]
+    training_s = last.elapsed_s - sum(row.evaluate_s for row in log.updates)
+    return {
+        "episodes": len(log.episodes),
+        f"return({RECENT_EPISODES})": log.recent_return,
+        "updates": len(log.updates),
+        "steps/s": round(last.env_steps / training_s),
+        "surrogate": metrics.surrogate,
+        "critic": metrics.critic_loss,
+        "kl": metrics.kl_nats,
+        "entropy": metrics.entropy_nats,
+        "clipped": metrics.clip_fraction,
+        "step": metrics.step_scale,
+    }
