@@ -3,7 +3,6 @@
 0 done · 1 a run failed or results cannot be trusted · 2 the request is wrong.
 """
 
-import os
 import shlex
 import signal
 import sys
@@ -20,11 +19,12 @@ from rlbench.errors import InputError, RlbenchError
 from rlbench.machine import choose_device, describe, present_devices, usable_cores
 from rlbench.records import write_whole
 from rlbench.spec.algorithms import ALGORITHMS, Count
-from rlbench.spec.config import Benchmark, Seed, load_benchmark
-from rlbench.spec.grid import Cell, arms, cells, job, throughput_job
+from rlbench.spec.config import Seed, load_benchmark
+from rlbench.spec.grid import Cell, cells, job
 from rlbench.spec.job import Job, RunSettings, ThroughputJob
+from rlbench.spec.plan import Plan, make_plan
 from rlbench.spec.presets import resolve
-from rlbench.spec.settings import Settings, validated
+from rlbench.spec.settings import parsed, validated
 
 if TYPE_CHECKING:
     from rlbench.training.train import Finished
@@ -117,11 +117,11 @@ def _train_job(job: str, output_dir: Path = Path("outputs"), state_dir: Path | N
         output_dir: Folder for the files of the run.
         state_dir: Folder for the reason if the run fails; by default the output folder.
     """
-    finished = _run(_parsed(Job, job), output_dir, state_dir)
+    finished = _run(parsed(Job, job, "--job"), output_dir, state_dir)
     _print_summary(finished)
 
 
-def _compare_command(given: list[str]) -> Callable[..., None]:
+def _compare_command(_: list[str]) -> Callable[..., None]:
     """`compare` with the flags of a run and --no-show."""
     flags = _flat_flags("CompareFlags", RunFlags())
 
@@ -136,7 +136,8 @@ def _compare_command(given: list[str]) -> Callable[..., None]:
             flags: The run.
             no_show: Do not open a window with the figure.
         """
-        from rlbench.analysis.figures import draw_comparison, save_figure, show_figure
+        from rlbench.analysis.drawing import save_figure, show_figure
+        from rlbench.analysis.figures import draw_comparison
 
         values = {f: getattr(flags, f) for f in flags.__dataclass_fields__}  # type: ignore[attr-defined]
         run = validated(RunFlags, values, "flags")
@@ -164,7 +165,7 @@ def throughput(job: str, output_dir: Path = Path("outputs")) -> None:
     """
     from rlbench.training.throughput import measure
 
-    facts = measure(_parsed(ThroughputJob, job), output_dir, _command_line())
+    facts = measure(parsed(ThroughputJob, job, "--job"), output_dir, _command_line())
     print(f"{facts.actual_steps / facts.wall_s:,.0f} steps/s, warm-up included; wrote {output_dir}")
 
 
@@ -235,27 +236,30 @@ def _save_returns(returns: dict[str, list[float]], path: Path) -> Path:
     import numpy as np
 
     stream = io.BytesIO()
-    np.savez(stream, **{f"{name}_rewards": np.array(values) for name, values in returns.items()})
+    arrays: dict[str, Any] = {f"{name}_rewards": np.array(r) for name, r in returns.items()}
+    np.savez(stream, **arrays)
     return write_whole(path, stream.getvalue())
 
 
 # -- analysis ----------------------------------------------------------------------------------
 
 
-def aggregate(results: tyro.conf.Positional[Path], benchmark: str = "") -> None:
+def aggregate(
+    results: tyro.conf.Positional[Path], benchmark: str = "", output: Path | None = None
+) -> None:
     """Gather all runs of a results folder into tidy tables (parquet).
 
     Args:
         results: Folder of one benchmark, such as results/smoke.
         benchmark: The plan as JSON, as the workflow gives it; by default the folder's own
             benchmark.json.
+        output: Folder for the tables; by default the results folder itself.
     """
-    from rlbench.analysis.aggregate import Plan, gather, read_plan, write_plan, write_tables
+    from rlbench.analysis.aggregate import gather, read_plan, write_plan, write_tables
 
-    if benchmark:
-        write_plan(_parsed(Plan, benchmark), results)
-    tables = gather(read_plan(results), results)
-    for path in write_tables(tables, results):
+    folder = output or results
+    plan = parsed(Plan, benchmark, "--benchmark") if benchmark else read_plan(results)
+    for path in [write_plan(plan, folder), *write_tables(gather(plan, results), folder)]:
         print(f"wrote {path}")
 
 
@@ -277,20 +281,18 @@ def tables(results: tyro.conf.Positional[Path]) -> None:
 
 
 def figures(results: tyro.conf.Positional[Path]) -> None:
-    """Draw the figures of a results folder (SVG and PNG); `rlbench aggregate` goes first.
+    """Draw the figures of a results folder (SVG, PNG, PDF); `rlbench aggregate` goes first.
 
     Args:
         results: Folder of one benchmark, such as results/smoke.
     """
     from rlbench.analysis.aggregate import read_plan, read_tables
-    from rlbench.analysis.figures import FIGURES, save_figure
+    from rlbench.analysis.drawing import save_drawings
+    from rlbench.analysis.figures import draw_all
 
-    plan, tidy = read_plan(results), read_tables(results)
-    for name, draw in FIGURES.items():
-        figure = draw(tidy, plan)
-        for ending in ("svg", "png"):
-            path = save_figure(figure, results / "figures" / f"{name}.{ending}")
-            print(f"wrote {path}")
+    drawings = draw_all(read_tables(results), read_plan(results))
+    for path in save_drawings(drawings, results / "figures"):
+        print(f"wrote {path}")
 
 
 def report(
@@ -307,7 +309,8 @@ def report(
     from rlbench.analysis.report import write_report
 
     path = output or results / "report.html"
-    write_report(read_plan(results), read_tables(results), path, allow_mixed=allow_mixed)
+    plan, tidy = read_plan(results), read_tables(results)
+    write_report(plan, tidy, results, path, allow_mixed=allow_mixed)
     print(f"wrote {path}")
 
 
@@ -337,15 +340,12 @@ def check(config: tyro.conf.Positional[Path], list_cells: bool = False) -> None:
     from rlbench.training.envs.making import make_one
     from rlbench.training.envs.spaces import describe_spaces
 
-    benchmark = load_benchmark(config)
-    grid = cells(benchmark, present_devices())
-    for cell in grid:
-        job(benchmark, cell, str(config))
-    for environment in benchmark.environments:
+    plan = make_plan(load_benchmark(config), present_devices(), str(config))
+    for environment in plan.benchmark.environments:
         describe_spaces(make_one(environment), environment)
     if list_cells:
-        print("\n".join(cell.path for cell in grid))
-    print(estimate(benchmark, grid, usable_cores()))
+        print("\n".join(cell.path for cell in plan.cells))
+    print(estimate(plan.benchmark, plan.cells, usable_cores()))
 
 
 def show_job(
@@ -404,7 +404,8 @@ def _flat_flags(title: str, *models: BaseModel, algorithm: str = "") -> type[Any
     """
     flags: list[tuple[str, Any, Any]] = []
     if algorithm:
-        kind = Annotated[Literal[tuple(ALGORITHMS)], tyro.conf.arg(help="Algorithm to train.")]
+        names: Any = Literal[tuple(ALGORITHMS)]  # type: ignore[valid-type]
+        kind = Annotated[names, tyro.conf.arg(help="Algorithm to train.")]
         flags.append(("algorithm", kind, field(default=algorithm)))
     for model in models:
         own_first = sorted(
@@ -421,23 +422,6 @@ def _flat_flags(title: str, *models: BaseModel, algorithm: str = "") -> type[Any
 
 def _part(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key in model.model_fields}
-
-
-def _parsed(model: type[Any], text: str) -> Any:
-    """A model from JSON on the command line.
-
-    Raises:
-        InputError: not JSON, or not what the model allows.
-    """
-    import json
-
-    try:
-        values = json.loads(text)
-    except ValueError as error:
-        raise InputError(
-            f"not valid JSON ({error}); `rlbench show-job --json` prints one"
-        ) from None
-    return validated(model, values, "JSON")
 
 
 def _command_line() -> str:

@@ -17,7 +17,7 @@ import psutil
 
 from rlbench import __version__
 from rlbench.errors import InputError
-from rlbench.spec.settings import Settings
+from rlbench.records import Gpu, Machine, ResourceRow
 
 if TYPE_CHECKING:
     import torch
@@ -32,41 +32,6 @@ VARIABLES = (
     "CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE",
 )  # fmt: skip
 """Environment variables that can change a number."""
-
-
-class Gpu(Settings):
-    """One GPU, as the NVIDIA driver describes it."""
-
-    name: str
-    memory_mib: int
-    driver: str
-
-
-class Machine(Settings):
-    """Hardware, software and code that a run used; no host or user name."""
-
-    cpu_model: str
-    cpu_cores: int
-    memory_mib: int
-    gpus: tuple[Gpu, ...]
-    os: str
-    python: str
-    rlbench: str
-    packages: dict[str, str]
-    environment_variables: dict[str, str]
-    git_commit: str
-    git_dirty: bool | None
-    code_digest: str
-
-
-class Resources(Settings):
-    """What this process and its children have used so far."""
-
-    peak_memory_mib: float
-    user_cpu_s: float
-    system_cpu_s: float
-    involuntary_switches: int
-    load_1min: float
 
 
 def describe() -> Machine:
@@ -88,12 +53,12 @@ def describe() -> Machine:
     )
 
 
-def resources() -> Resources:
+def resources() -> ResourceRow:
     """Peak memory (largest single process), CPU seconds and switches; see getrusage(2)."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     kib = 1024 if sys.platform == "darwin" else 1
-    return Resources(
+    return ResourceRow(
         peak_memory_mib=max(own.ru_maxrss, children.ru_maxrss) / kib / 1024,
         user_cpu_s=own.ru_utime + children.ru_utime,
         system_cpu_s=own.ru_stime + children.ru_stime,

@@ -7,6 +7,7 @@ Columns that end in `_s` are clock readings and vary between repeats of a run; a
 of `updates`, `episodes` and `evaluations` must not. What never repeats lives in `resources`.
 """
 
+import io
 import json
 import math
 import os
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rlbench.errors import InputError
-from rlbench.machine import Machine
 from rlbench.spec.job import Job
 from rlbench.spec.settings import Settings, validated
 
@@ -163,6 +163,31 @@ class TimingRow:
 Row = UpdateRow | EpisodeRow | EvaluationRow | ResourceRow | TimingRow
 
 
+class Gpu(Settings):
+    """One GPU, as the NVIDIA driver describes it."""
+
+    name: str
+    memory_mib: int
+    driver: str
+
+
+class Machine(Settings):
+    """Hardware, software and code that a run used; no host or user name."""
+
+    cpu_model: str
+    cpu_cores: int
+    memory_mib: int
+    gpus: tuple[Gpu, ...]
+    os: str
+    python: str
+    rlbench: str
+    packages: dict[str, str]
+    environment_variables: dict[str, str]
+    git_commit: str
+    git_dirty: bool | None
+    code_digest: str
+
+
 class RunFacts(Settings):
     """Everything about a run that is not a row."""
 
@@ -277,6 +302,37 @@ def write_whole(path: Path, content: bytes) -> Path:
         os.fsync(stream.fileno())
     partial.replace(path)
     return path
+
+
+def write_table(table: "pd.DataFrame", path: Path) -> Path:
+    """Write a derived table as parquet, or leave no file."""
+    sink = io.BytesIO()
+    table.to_parquet(sink, index=False)
+    return write_whole(path, sink.getvalue())
+
+
+def read_table(path: Path) -> "pd.DataFrame":
+    """A derived table.
+
+    Raises:
+        InputError: the file is missing.
+    """
+    import pandas as pd
+
+    if not path.is_file():
+        raise InputError(f"{path}: not there; `rlbench aggregate {path.parent}` makes it")
+    return pd.read_parquet(path)
+
+
+def read_text(path: Path, maker: str) -> str:
+    """The text of a file.
+
+    Raises:
+        InputError: the file is missing; `maker` says what makes it.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: not there; {maker}")
+    return path.read_text(encoding="utf-8")
 
 
 def _read_versioned(path: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Out:     frozen models, or one InputError that names key, value and what is allo
 """
 
 import difflib
+import json
 from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
@@ -35,6 +36,19 @@ def validated(model: type[T], values: dict[str, Any], source: str) -> T:
         return model.model_validate(values)
     except ValidationError as error:
         raise InputError(explain(error, model, source)) from None
+
+
+def parsed(model: type[T], text: str, source: str) -> T:
+    """The model that a JSON text describes.
+
+    Raises:
+        InputError: not JSON, or not what the model allows.
+    """
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{source}: not valid JSON ({error})") from None
+    return validated(model, values, source)
 
 
 def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:

@@ -88,7 +88,7 @@ class DiagonalGaussian:
         return per_action.expand_as(self.mean).sum(-1)
 
     def kl_to(self, new: "DiagonalGaussian") -> Tensor:
-        """log(s' / s) + (s^2 + (mu - mu')^2) / (2 s'^2) - 1/2 for deviations s, summed over A; [B]."""
+        """log(s'/s) + (s^2 + (mu - mu')^2) / (2 s'^2) - 1/2, deviations s, summed over A; [B]."""
         log_ratio = new.log_std - self.log_std
         distance = (self.mean - new.mean) * (-new.log_std).exp()
         spread = torch.expm1(-2 * log_ratio)

@@ -47,7 +47,7 @@ def measure(timing: ThroughputJob, folder: Path, command: str) -> RunFacts:
                 wall_s=sum(row.wall_s for row in rows),
             )
     write_rows(rows, TimingRow, folder)
-    write_rows([ResourceRow(**resources().model_dump())], ResourceRow, folder)
+    write_rows([resources()], ResourceRow, folder)
     facts = facts.model_copy(update={"job": timing.job})
     write_facts(facts, folder / RUN_FACTS)
     return facts

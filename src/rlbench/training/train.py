@@ -89,7 +89,7 @@ def train(job: Job, folder: Path, progress: Progress, command: str, state: Path)
                 write_rows(log.updates, UpdateRow, folder),
                 write_rows(log.episodes, EpisodeRow, folder),
                 write_rows(log.evaluations, EvaluationRow, folder),
-                write_rows([ResourceRow(**resources().model_dump())], ResourceRow, folder),
+                write_rows([resources()], ResourceRow, folder),
                 save_policy(folder, session.actor, session.critic),
                 write_facts(facts, folder / RUN_FACTS),
             ]

@@ -1,0 +1,33 @@
+"""The benchmark as a workflow: `snakemake --cores N [--configfile config/smoke.yaml]`."""
+
+include: "workflow/rules/common.smk"
+
+
+container: PLAN.benchmark.container
+
+
+localrules:
+    all,
+
+
+rule all:
+    input:
+        RESULTS / "report.html",
+        CELL_FILES,
+
+
+onsuccess:
+    shell("rm -rf {PARTIAL:q}")
+
+
+onerror:
+    shell(
+        "rlbench aggregate {RESULTS:q} --benchmark {PLAN_JSON:q} --output {PARTIAL:q} "
+        "&& rlbench tables {PARTIAL:q} && rlbench figures {PARTIAL:q} "
+        "&& rlbench report {PARTIAL:q} || true"
+    )
+
+
+include: "workflow/rules/train.smk"
+include: "workflow/rules/throughput.smk"
+include: "workflow/rules/analysis.smk"

@@ -1,0 +1,227 @@
+"""Many runs as a few tidy tables.
+
+In:      the plan of a benchmark, and the folder with its runs.
+Out:     one table per kind of row, each row with its cell; and one row per planned cell that
+         says whether it is there. Rates and other derived columns are made here.
+
+A run counts only once its `run.json` is there, which is written last.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import pandas as pd
+
+from rlbench.errors import InputError
+from rlbench.records import (
+    RUN_FACTS,
+    EpisodeRow,
+    EvaluationRow,
+    Failure,
+    ResourceRow,
+    Row,
+    RunFacts,
+    TimingRow,
+    UpdateRow,
+    read_facts,
+    read_failure,
+    read_rows,
+    read_table,
+    read_text,
+    write_table,
+    write_whole,
+)
+from rlbench.spec.grid import Arm, Cell, arms
+from rlbench.spec.plan import Plan
+from rlbench.spec.settings import parsed
+
+PLAN = "benchmark.json"
+ARM = ["algorithm", "environment", "num_envs", "device"]
+"""Columns that name what is compared."""
+CELL = [*ARM, "seed"]
+"""Columns that name one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All rows of a benchmark, and the state of every cell."""
+
+    cells: pd.DataFrame
+    """One row per planned cell: CELL, status (ok, failed, missing), reason, facts of the run."""
+    updates: pd.DataFrame
+    """CELL and the columns of UpdateRow."""
+    episodes: pd.DataFrame
+    """CELL and the columns of EpisodeRow."""
+    evaluations: pd.DataFrame
+    """CELL and env_steps, due_steps, episode_return (mean over the evaluation's episodes),
+    return_std, length, episodes."""
+    timings: pd.DataFrame
+    """ARM and the columns of TimingRow, and: warmup, steps_per_s, updates_per_s."""
+
+
+def gather(plan: Plan, folder: Path) -> Tables:
+    """Read every finished run of a plan.
+
+    Raises:
+        InputError: a file is damaged or from another version of the schema.
+    """
+    planned = plan.cells
+    found = {cell: _facts_of(folder / "runs" / cell.path) for cell in planned}
+    done = [cell for cell, facts in found.items() if facts is not None]
+
+    def rows(kind: type[Row]) -> pd.DataFrame:
+        return _concat(
+            (_labelled(read_rows(kind, folder / "runs" / c.path), c) for c in done), kind
+        )
+
+    evaluations = _evaluation_means(rows(EvaluationRow))
+    states = pd.DataFrame([_state(cell, found[cell], folder) for cell in planned])
+    final = evaluations.sort_values("env_steps").groupby(CELL, sort=False).last().reset_index()
+    final = final.rename(columns={"episode_return": "final_return"})
+    resources = rows(ResourceRow)
+    return Tables(
+        cells=states.merge(final[[*CELL, "final_return"]], on=CELL, how="left").merge(
+            resources[[*CELL, "peak_memory_mib"]], on=CELL, how="left"
+        ),
+        updates=rows(UpdateRow),
+        episodes=rows(EpisodeRow),
+        evaluations=evaluations,
+        timings=_timings(arms(planned), folder),
+    )
+
+
+def read_plan(folder: Path) -> Plan:
+    """The plan of a results folder.
+
+    Raises:
+        InputError: the folder holds none.
+    """
+    path = folder / PLAN
+    text = read_text(path, "the workflow makes it, or `rlbench aggregate --benchmark JSON`")
+    return parsed(Plan, text, str(path))
+
+
+def write_plan(plan: Plan, folder: Path) -> Path:
+    """Put the plan into a results folder."""
+    return write_whole(folder / PLAN, (plan.model_dump_json(indent=1) + "\n").encode())
+
+
+def write_tables(tables: Tables, folder: Path) -> list[Path]:
+    """Write each table as `<name>.parquet`."""
+    return [
+        write_table(getattr(tables, field.name), folder / f"{field.name}.parquet")
+        for field in fields(Tables)
+    ]
+
+
+def read_tables(folder: Path) -> Tables:
+    """The tables of a results folder.
+
+    Raises:
+        InputError: they are not there; `rlbench aggregate` makes them.
+    """
+    return Tables(**{f.name: read_table(folder / f"{f.name}.parquet") for f in fields(Tables)})
+
+
+def mixed_code(tables: Tables) -> dict[str, int]:
+    """Number of runs per version of the training code; more than one should not be compared."""
+    counts = tables.cells["code_digest"].dropna().value_counts()
+    return {str(digest): int(count) for digest, count in counts.items()}
+
+
+def _facts_of(folder: Path) -> RunFacts | None:
+    return read_facts(folder) if (folder / RUN_FACTS).is_file() else None
+
+
+def _state(cell: Cell, facts: RunFacts | None, folder: Path) -> dict[str, object]:
+    """One row of the table of cells."""
+    if facts is None:
+        failure = read_failure(folder / "state" / cell.path)
+        return asdict(cell) | _absent(failure)
+    return asdict(cell) | {
+        "status": "ok",
+        "reason": "",
+        "actual_steps": facts.actual_steps,
+        "actual_batch": facts.actual_batch,
+        "episodes": facts.episodes,
+        "updates": facts.updates,
+        "wall_s": facts.wall_s,
+        "setup_s": facts.setup_s,
+        "device_used": facts.device,
+        "vector_mode": facts.vector_mode,
+        "torch_threads": facts.torch_threads,
+        "code_digest": facts.machine.code_digest,
+        "ended": facts.ended,
+        "job": facts.job.model_dump_json(),
+        "machine": facts.machine.model_dump_json(),
+    }
+
+
+def _absent(failure: Failure | None) -> dict[str, object]:
+    status = "failed" if failure else "missing"
+    reason = failure.reason if failure else "not run, or stopped before its end"
+    numbers = (
+        "actual_steps", "actual_batch", "episodes", "updates", "wall_s", "setup_s", "torch_threads",
+    )  # fmt: skip
+    words = ("device_used", "vector_mode", "code_digest", "ended", "job", "machine")
+    return (
+        {"status": status, "reason": reason}
+        | dict.fromkeys(numbers, float("nan"))
+        | dict.fromkeys(words, None)
+    )
+
+
+def _labelled(rows: pd.DataFrame, place: Arm) -> pd.DataFrame:
+    for position, (name, value) in enumerate(asdict(place).items()):
+        rows.insert(position, name, value)
+    return rows
+
+
+def _concat(
+    parts: Iterable[pd.DataFrame], kind: type[Row], names: list[str] = CELL
+) -> pd.DataFrame:
+    collected = list(parts)
+    if collected:
+        return pd.concat(collected, ignore_index=True)
+    return pd.DataFrame(columns=[*names, *(field.name for field in fields(kind))])
+
+
+def _evaluation_means(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row per evaluation: an evaluation's episodes are one observation of one run."""
+    return (
+        rows.groupby([*CELL, "env_steps", "due_steps"], sort=False)
+        .agg(
+            return_std=("episode_return", lambda r: r.std(ddof=0)),
+            episode_return=("episode_return", "mean"),
+            length=("length", "mean"),
+            episodes=("episode_return", "size"),
+        )
+        .reset_index()
+    )
+
+
+def _timings(planned: list[Arm], folder: Path) -> pd.DataFrame:
+    parts = []
+    for arm in planned:
+        place = folder / "throughput" / arm.path
+        facts = _facts_of(place)
+        if facts is not None:
+            rows = _labelled(read_rows(TimingRow, place), arm)
+            parts.append(rows.assign(warmup=rows["update"] < facts.warmup_updates))
+    rows = _concat(parts, TimingRow, ARM)
+    return rows.assign(
+        warmup=rows["warmup"] if "warmup" in rows else pd.Series(dtype=bool),
+        steps_per_s=rows["steps"] / rows["wall_s"],
+        updates_per_s=1 / rows["wall_s"],
+    )
+
+
+def require_runs(tables: Tables, folder: Path) -> None:
+    """Refuse to describe a benchmark without a single finished run.
+
+    Raises:
+        InputError: no cell has finished.
+    """
+    if not (tables.cells["status"] == "ok").any():
+        raise InputError(f"{folder}: no finished run among {len(tables.cells)} cells")

@@ -1,0 +1,400 @@
+"""The figures of a report: drawn from statistics, computing none.
+
+In:      tidy tables and the plan.
+Out:     drawings, each with its caption and its text for those who do not see it. A new figure is
+         one function and one line in `FIGURES`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from rlbench.analysis.aggregate import ARM, CELL, Tables
+from rlbench.analysis.drawing import (
+    COLOURS,
+    STYLE,
+    STYLES,
+    WIDTH_IN,
+    Drawing,
+    add_legend,
+    arm_label,
+    bar_axes,
+    count_of_environments,
+    panel_grid,
+    thousands,
+)
+from rlbench.analysis.statistics import curve, speed, trailing_mean, training_curve
+from rlbench.spec.grid import slug
+from rlbench.spec.plan import Plan
+
+MANY_SEEDS = 5
+"""Up to so many seeds, each is drawn as a thin line of its own."""
+WINDOW = 20
+"""Episodes in the trailing mean of training returns."""
+PHASES = {"env_s": "environment", "policy_s": "policy", "update_s": "update", "other_s": "other"}
+PHASE_COLOURS = dict(zip(PHASES, sns.color_palette("colorblind")[2:], strict=False))
+DIAGNOSTICS = {
+    "kl_nats": "KL, old to new\n(nats)",
+    "surrogate": "surrogate\n(PPO) or gain (TRPO)",
+    "critic_loss": "critic loss",
+    "explained_variance": "explained\nvariance",
+    "entropy_nats": "entropy (nats)",
+    "clip_fraction": "clip fraction\n(PPO)",
+    "line_search_success": "line search\nsuccess (TRPO)",
+}
+Draw = Callable[[Tables, Plan], list[Drawing]]
+
+
+def evaluation_return(tables: Tables, plan: Plan) -> list[Drawing]:
+    """Return of the deterministic policy against environment steps."""
+    figure, panels = panel_grid(plan, "environment steps", "evaluation return")
+    curves = curve(tables.evaluations)
+    for (environment, num_envs), axes in panels.items():
+        _draw_curves(axes, _at(curves, environment, num_envs), "env_steps")
+        _draw_seeds(axes, _at(tables.evaluations, environment, num_envs), plan)
+        _draw_threshold(axes, plan, environment)
+        axes.xaxis.set_major_formatter(FuncFormatter(thousands))
+    add_legend(figure, plan)
+    return [
+        Drawing(
+            "evaluation_return",
+            "Return against environment steps",
+            figure,
+            f"Return of {plan.benchmark.eval_episodes} deterministic evaluation episodes, on the "
+            f"same start states each time. {_band(curves)}",
+            _last_points(curves),
+        )
+    ]
+
+
+def return_against_seconds(tables: Tables, plan: Plan) -> list[Drawing]:
+    """The same curves against seconds alone on the machine."""
+    rates = speed(tables.timings)[[*ARM, "steps_per_s"]]
+    curves = curve(tables.evaluations).merge(rates, on=ARM, how="inner")
+    curves["seconds"] = curves["env_steps"] / curves["steps_per_s"]
+    figure, panels = panel_grid(plan, "training time alone on the machine (s)", "evaluation return")
+    for (environment, num_envs), axes in panels.items():
+        _draw_curves(axes, _at(curves, environment, num_envs), "seconds")
+        _draw_threshold(axes, plan, environment)
+    add_legend(figure, plan)
+    return [
+        Drawing(
+            "return_against_seconds",
+            "Return against seconds",
+            figure,
+            "Seconds are environment steps over the steps/s of the throughput runs, which had the "
+            f"machine alone; evaluations and start-up are not counted. {_band(curves)}",
+            _last_points(curves, "seconds", "s"),
+        )
+    ]
+
+
+def training_return(tables: Tables, plan: Plan) -> list[Drawing]:
+    """Return of the training episodes, with exploration noise."""
+    figure, panels = panel_grid(plan, "training episode", "training return")
+    rows = training_curve(tables.episodes, WINDOW)
+    for (environment, num_envs), axes in panels.items():
+        for algorithm, device, arm in _arms(_at(rows, environment, num_envs)):
+            colour, style = COLOURS[algorithm], STYLES[device]
+            axes.plot(
+                arm["episode"], arm["episode_return"], ".", ms=1.2, alpha=0.15, color=colour,
+                mec="none", rasterized=True,
+            )  # fmt: skip
+            mean = arm.groupby("episode")["trailing_mean"].mean()
+            axes.plot(mean.index, mean.to_numpy(), style, color=colour)
+    add_legend(figure, plan)
+    return [
+        Drawing(
+            "training_return",
+            "Training return by episode",
+            figure,
+            f"Dots: undiscounted raw return of every training episode of every seed. Lines: "
+            f"trailing mean of {WINDOW} episodes, averaged over seeds.",
+            _last_means(rows),
+        )
+    ]
+
+
+def diagnostics(tables: Tables, plan: Plan) -> list[Drawing]:
+    """What the updates did, one figure per environment."""
+    drawings = []
+    for environment in plan.benchmark.environments:
+        columns = plan.benchmark.num_envs
+        with mpl.rc_context(STYLE):
+            figure = Figure((WIDTH_IN, 1.15 * len(DIAGNOSTICS) + 0.5), layout="constrained")
+            grid = figure.subplots(
+                len(DIAGNOSTICS), len(columns), sharex="col", sharey="row", squeeze=False
+            )
+        for column, num_envs in enumerate(columns):
+            rows = _at(tables.updates, environment, num_envs)
+            grid[0, column].set_title(count_of_environments(num_envs))
+            for line, (quantity, label) in enumerate(DIAGNOSTICS.items()):
+                axes = grid[line, column]
+                _draw_diagnostic(axes, rows, quantity)
+                if column == 0:
+                    axes.set_ylabel(label)
+            grid[-1, column].set_xlabel("environment steps")
+            grid[-1, column].xaxis.set_major_formatter(FuncFormatter(thousands))
+        figure.align_ylabels()
+        add_legend(figure, plan)
+        drawings.append(
+            Drawing(
+                f"diagnostics-{slug(environment)}",
+                f"Training diagnostics on {environment}",
+                figure,
+                "Mean over seeds of each update's own numbers: what the step that was taken did. "
+                "KL is the exact mean divergence over the batch; a rejected TRPO step counts as 0. "
+                "Critic loss on a logarithmic axis.",
+                _diagnostic_words(tables.updates, environment),
+            )
+        )
+    return drawings
+
+
+def throughput(tables: Tables, plan: Plan) -> list[Drawing]:
+    """Steps per second against the number of environments."""
+    rates = speed(tables.timings)
+    environments = plan.benchmark.environments
+    with mpl.rc_context(STYLE):
+        figure = Figure((min(WIDTH_IN, 0.6 + 3.2 * len(environments)), 2.8), layout="constrained")
+        row = figure.subplots(1, len(environments), sharey=True, squeeze=False)[0]
+    for axes, environment in zip(row, environments, strict=True):
+        here = rates[rates["environment"] == environment]
+        for algorithm, device, arm in _arms(here, ["algorithm", "device"]):
+            spread = [arm["steps_per_s"] - arm["lowest"], arm["highest"] - arm["steps_per_s"]]
+            axes.errorbar(
+                arm["num_envs"], arm["steps_per_s"], spread, fmt=f"o{STYLES[device]}",
+                color=COLOURS[algorithm], ms=3.5, capsize=2,
+            )  # fmt: skip
+        _draw_ideal(axes, here)
+        axes.set(title=environment, xlabel="num_envs", xscale="log", yscale="log")
+        axes.set_xticks(plan.benchmark.num_envs, [str(n) for n in plan.benchmark.num_envs])
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(FuncFormatter(thousands))
+    row[0].set_ylabel("training steps/s")
+    add_legend(figure, plan)
+    return [
+        Drawing(
+            "throughput",
+            "Throughput against the number of environments",
+            figure,
+            "Environment steps per second of full updates, alone on the machine: median, bars from "
+            "slowest to fastest timed update; the first update of each repeat is warm-up and left "
+            "out. Dotted: proportional to num_envs. Batch size "
+            f"{'grows with num_envs' if plan.benchmark.batch_scaling == 'linear' else 'is fixed'}.",
+            _rate_words(rates),
+        )
+    ]
+
+
+def phases(tables: Tables, plan: Plan) -> list[Drawing]:  # noqa: ARG001 (one signature for all)
+    """Where the time of an update goes."""
+    rates = speed(tables.timings)
+    rates["other_s"] = rates["wall_s"] - rates[["env_s", "policy_s", "update_s"]].sum(axis=1)
+    labels = [arm_label(row) for _, row in rates.iterrows()]
+    figure, axes = bar_axes(len(rates))
+    left = np.zeros(len(rates))
+    for phase in PHASES:
+        width = (rates[phase] / rates["steps"] * 1e6).clip(lower=0).to_numpy()
+        axes.barh(labels, width, left=left, color=PHASE_COLOURS[phase], height=0.7)
+        left += width
+    axes.set_xlabel("microseconds per environment step")
+    axes.invert_yaxis()
+    handles = [Patch(color=PHASE_COLOURS[p], label=name) for p, name in PHASES.items()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    return [
+        Drawing(
+            "phases",
+            "Where the time goes",
+            figure,
+            "Median seconds of each phase of a full update, per environment step, alone on the "
+            "machine. Policy: choosing actions and state values; update: advantages and gradient "
+            "steps; other: what no phase claims.",
+            "; ".join(
+                f"{label}: {row['update_s'] / row['wall_s']:.0%} update, "
+                f"{row['env_s'] / row['wall_s']:.0%} environment"
+                for label, (_, row) in zip(labels, rates.iterrows(), strict=True)
+            )
+            or "no throughput run has finished",
+        )
+    ]
+
+
+def wall_clock(tables: Tables, plan: Plan) -> list[Drawing]:  # noqa: ARG001 (one signature for all)
+    """Wall time of every learning run."""
+    done = tables.cells[tables.cells["status"] == "ok"]
+    groups = list(_arms(done))
+    figure, axes = bar_axes(len(groups))
+    words = []
+    for position, (algorithm, _, arm) in enumerate(groups):
+        mean = arm["wall_s"].mean()
+        axes.barh(position, mean, color=COLOURS[algorithm], alpha=0.35, height=0.7)
+        axes.plot(arm["wall_s"], [position] * len(arm), "o", ms=3, color=COLOURS[algorithm])
+        words.append(f"{arm_label(arm.iloc[0])}: {mean:.0f} s")
+    axes.set_yticks(range(len(groups)), [arm_label(arm.iloc[0]) for *_, arm in groups])
+    axes.set_xlabel("wall time of a learning run (s)")
+    axes.invert_yaxis()
+    return [
+        Drawing(
+            "wall_clock",
+            "Wall time of the learning runs",
+            figure,
+            "Bars: mean over seeds; dots: seeds. From the first environment step to the last "
+            "update, evaluations included. These runs shared the machine: use throughput for speed.",
+            "; ".join(words) or "no run has finished",
+        )
+    ]
+
+
+FIGURES: tuple[Draw, ...] = (
+    evaluation_return,
+    return_against_seconds,
+    training_return,
+    throughput,
+    phases,
+    wall_clock,
+    diagnostics,
+)
+"""Every figure of a report, in its order."""
+
+
+def draw_all(tables: Tables, plan: Plan) -> list[Drawing]:
+    """Every drawing of a report."""
+    return [drawing for draw in FIGURES for drawing in draw(tables, plan)]
+
+
+def draw_comparison(returns: Mapping[str, Sequence[float]], environment: str) -> Figure:
+    """Training returns of two runs: raw and smoothed on the left, smoothed alone on the right."""
+    with mpl.rc_context(STYLE):
+        figure = Figure((WIDTH_IN, 2.8), layout="constrained")
+        left, right = figure.subplots(1, 2)
+    for name, values in returns.items():
+        episodes, colour = np.arange(1, len(values) + 1), COLOURS[name]
+        smooth = trailing_mean(np.asarray(values), WINDOW)
+        left.plot(episodes, values, color=colour, alpha=0.3, linewidth=0.8)
+        left.plot(episodes, smooth, color=colour)
+        right.plot(episodes, smooth, color=colour, label=name.upper())
+    left.set(title="every episode, and trailing mean", ylabel="training return")
+    right.set_title(f"trailing mean of {WINDOW} episodes")
+    for axes in (left, right):
+        axes.set_xlabel("training episode")
+    figure.suptitle(f"PPO and TRPO on {environment}, one seed", fontsize=9)
+    figure.legend(loc="outside lower center", ncols=len(returns))
+    return figure
+
+
+# -- parts -------------------------------------------------------------------------------------
+
+
+def _draw_curves(axes: Axes, curves: pd.DataFrame, x: str) -> None:
+    labels = axes.get_xlabel(), axes.get_ylabel()
+    for algorithm, device, arm in _arms(curves):
+        sns.lineplot(
+            arm, x=x, y="point", ax=axes, color=COLOURS[algorithm], linestyle=STYLES[device],
+            errorbar=None, legend=False,
+        )  # fmt: skip
+        axes.fill_between(
+            arm[x], arm["low"], arm["high"], color=COLOURS[algorithm], alpha=0.2, linewidth=0
+        )
+    axes.set(xlabel=labels[0], ylabel=labels[1])  # seaborn put its own
+
+
+def _draw_seeds(axes: Axes, evaluations: pd.DataFrame, plan: Plan) -> None:
+    if len(plan.benchmark.seeds) > MANY_SEEDS:
+        return
+    for algorithm, device, run in _arms(evaluations, CELL):
+        axes.plot(
+            run["env_steps"], run["episode_return"], STYLES[device], color=COLOURS[algorithm],
+            linewidth=0.5, alpha=0.6,
+        )  # fmt: skip
+
+
+def _draw_threshold(axes: Axes, plan: Plan, environment: str) -> None:
+    threshold = plan.benchmark.thresholds.get(environment)
+    if threshold is not None:
+        axes.axhline(threshold, color="0.35", linewidth=0.8, linestyle=":")
+
+
+def _draw_diagnostic(axes: Axes, rows: pd.DataFrame, quantity: str) -> None:
+    for algorithm, device, arm in _arms(rows):
+        mean = arm.groupby("update")[["env_steps", quantity]].mean().dropna()
+        axes.plot(
+            mean["env_steps"], mean[quantity], STYLES[device], color=COLOURS[algorithm], linewidth=1
+        )
+    if quantity == "critic_loss":
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw_ideal(axes: Axes, rates: pd.DataFrame) -> None:
+    if rates.empty:
+        return
+    ends = np.array([rates["num_envs"].min(), rates["num_envs"].max()])
+    slowest = rates[rates["num_envs"] == ends[0]]["steps_per_s"].min()
+    limits = rates["lowest"].min() * 0.8, rates["highest"].max() * 1.5
+    axes.plot(ends, slowest * ends / ends[0], ":", color="0.35", linewidth=0.8)
+    axes.set_ylim(*limits)
+
+
+def _at(rows: pd.DataFrame, environment: str, num_envs: int) -> pd.DataFrame:
+    return rows[(rows["environment"] == environment) & (rows["num_envs"] == num_envs)]
+
+
+# -- words -------------------------------------------------------------------------------------
+
+
+def _band(curves: pd.DataFrame) -> str:
+    if curves.empty:
+        return "No run has finished."
+    fewest, most = int(curves["n"].min()), int(curves["n"].max())
+    n = f"n = {most}" if fewest == most else f"n = {fewest} to {most}"
+    if most == 1:
+        return f"Line: the only seed ({n}), so there is no interval."
+    return (
+        f"Line: interquartile mean over seeds ({n}); band: 95 % bootstrap interval over seeds; "
+        "dotted: threshold, where one is set."
+    )
+
+
+def _last_points(curves: pd.DataFrame, x: str = "env_steps", unit: str = "steps") -> str:
+    return "; ".join(
+        f"{arm_label(arm.iloc[-1])}: {arm['point'].iloc[-1]:.0f} after {arm[x].iloc[-1]:,.0f} {unit}"
+        for *_, arm in _arms(curves)
+    )
+
+
+def _last_means(rows: pd.DataFrame) -> str:
+    return "; ".join(
+        f"{arm_label(arm.iloc[-1])}: trailing mean "
+        f"{arm.groupby('seed')['trailing_mean'].last().mean():.0f} at the end"
+        for *_, arm in _arms(rows)
+    )
+
+
+def _diagnostic_words(updates: pd.DataFrame, environment: str) -> str:
+    return "; ".join(
+        f"{arm_label(arm.iloc[-1])}: mean KL {arm['kl_nats'].mean():.2g}, entropy from "
+        f"{arm['entropy_nats'].iloc[0]:.2f} to {arm['entropy_nats'].iloc[-1]:.2f}"
+        for *_, arm in _arms(updates[updates["environment"] == environment])
+    )
+
+
+def _rate_words(rates: pd.DataFrame) -> str:
+    return "; ".join(
+        f"{arm_label(r)}: {r['steps_per_s']:,.0f} steps/s" for _, r in rates.iterrows()
+    )
+
+
+def _arms(
+    rows: pd.DataFrame, by: Sequence[str] = tuple(ARM)
+) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Algorithm, device and rows of each group, in the order of the rows."""
+    for _, group in rows.groupby(list(by), sort=False):
+        yield str(group["algorithm"].iloc[0]), str(group["device"].iloc[0]), group

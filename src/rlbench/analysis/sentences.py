@@ -1,0 +1,111 @@
+"""The answer in sentences, generated from the tables, never typed.
+
+In:      tidy tables and the plan.
+Out:     what the data say and how surely; what was left out, failed, or rests on few seeds.
+"""
+
+import math
+from itertools import combinations
+from typing import Any
+
+import pandas as pd
+
+from rlbench.analysis.aggregate import Tables, mixed_code
+from rlbench.analysis.drawing import count_of_environments
+from rlbench.analysis.statistics import FEW_SEEDS, Estimate, estimate, paired_difference, speed
+from rlbench.spec.plan import Plan
+
+
+def answers(tables: Tables, plan: Plan) -> list[str]:
+    """What the benchmark found: return per algorithm pair, then speed."""
+    cells = tables.cells[tables.cells["status"] == "ok"]
+    places = cells.groupby(["environment", "num_envs", "device"], sort=False)
+    returns = [
+        _compare(group, dict(zip(["environment", "num_envs", "device"], key, strict=True)), pair)
+        for key, group in places
+        for pair in combinations(plan.benchmark.algorithms, 2)
+    ]
+    return [text for text in returns if text] + _speeds(tables)
+
+
+def cautions(tables: Tables, plan: Plan) -> list[str]:
+    """What a reader must know before quoting a number."""
+    states = tables.cells["status"].value_counts()
+    found = []
+    absent = len(tables.cells) - int(states.get("ok", 0))
+    if absent:
+        parts = ", ".join(f"{n} {state}" for state, n in states.items() if state != "ok")
+        found.append(f"{absent} of {len(tables.cells)} cells have no result ({parts}): see below.")
+    if plan.left_out:
+        devices = ", ".join(plan.left_out)
+        found.append(f"The devices are 'auto', and {devices} is not on this machine: left out.")
+    if len(plan.benchmark.seeds) <= FEW_SEEDS:
+        found.append(
+            f"Only {_seeds(len(plan.benchmark.seeds))} per arm: intervals from so few mean little; "
+            "use five to ten before you conclude anything."
+        )
+    versions = mixed_code(tables)
+    if len(versions) > 1:
+        parts = ", ".join(f"{digest} ({n} cells)" for digest, n in versions.items())
+        found.append(f"Runs of different versions of the training code are mixed: {parts}.")
+    return found
+
+
+def interval(found: Estimate) -> str:
+    """`-150 [-160, -140]`, or the point alone where there is no interval."""
+    if math.isnan(found.low):
+        return _number(found.point)
+    return f"{_number(found.point)} [{_number(found.low)}, {_number(found.high)}]"
+
+
+def _compare(cells: pd.DataFrame, place: dict[str, Any], pair: tuple[str, str]) -> str:
+    """Final return of two algorithms at one place, and whether the seeds decide."""
+    points = {
+        name: estimate(cells[cells["algorithm"] == name]["final_return"].dropna().to_numpy())
+        for name in pair
+    }
+    if not all(found.n for found in points.values()):
+        return ""
+    better, other = sorted(pair, key=lambda name: -points[name].point)
+    difference = paired_difference(cells, better, other)
+    where = f"{place['environment']} with {count_of_environments(place['num_envs'])}"
+    opening = (
+        f"On {where} ({place['device']}), {better.upper()} ends at {interval(points[better])} and "
+        f"{other.upper()} at {interval(points[other])}"
+    )
+    if difference.n < 2:
+        return f"{opening}; one seed, so the data cannot say which is better."
+    verdict = (
+        f"{better.upper()} is better"
+        if difference.low > 0
+        else "the data do not decide between them"
+    )
+    return f"{opening}; paired difference {interval(difference)} over {_seeds(difference.n)}: {verdict}."
+
+
+def _speeds(tables: Tables) -> list[str]:
+    """Steps per second from the fewest to the most environments, per algorithm."""
+    sentences = []
+    rates = speed(tables.timings)
+    for _, arm in rates.groupby(["algorithm", "environment", "device"], sort=False):
+        first, last = arm.iloc[arm["num_envs"].argmin()], arm.iloc[arm["num_envs"].argmax()]
+        text = (
+            f"{first['algorithm'].upper()} on {first['environment']} ({first['device']}) makes "
+            f"{first['steps_per_s']:,.0f} steps/s "
+            f"with {count_of_environments(first['num_envs'])}"
+        )
+        if len(arm) > 1:
+            text += (
+                f" and {last['steps_per_s']:,.0f} with {last['num_envs']}: "
+                f"{last['steps_per_s'] / first['steps_per_s']:.1f} times as many"
+            )
+        sentences.append(text + f", alone on the machine (median of {first['n']} updates).")
+    return sentences
+
+
+def _seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

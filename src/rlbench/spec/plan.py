@@ -1,0 +1,45 @@
+"""What is to be run: a benchmark on the devices of one machine.
+
+In:      a Benchmark and the devices present.
+Out:     a frozen Plan, every cell of which has been tried as a Job; its JSON goes with the results.
+"""
+
+from rlbench.spec.config import Benchmark
+from rlbench.spec.grid import Cell, cells, expand_devices, job
+from rlbench.spec.settings import Settings
+
+
+class Plan(Settings):
+    """A benchmark with `auto` resolved."""
+
+    benchmark: Benchmark
+    devices: tuple[str, ...]
+    """Devices of the grid."""
+    left_out: tuple[str, ...] = ()
+    """Devices that `auto` would have used, but that are not on the machine."""
+    config: str = ""
+    """The file it came from."""
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every cell that is to be run."""
+        return cells(self.benchmark, self.devices)
+
+
+def make_plan(benchmark: Benchmark, present: tuple[str, ...], config: str) -> Plan:
+    """The plan of a benchmark.
+
+    Raises:
+        InputError: a device that is not here, or a cell that cannot run.
+    """
+    devices = expand_devices(benchmark.devices, present)
+    wanted = {"cpu", "cuda"} if "auto" in benchmark.devices else set()
+    plan = Plan(
+        benchmark=benchmark,
+        devices=devices,
+        left_out=tuple(sorted(wanted - set(devices))),
+        config=config,
+    )
+    for cell in plan.cells:
+        job(benchmark, cell, config)
+    return plan

@@ -1,0 +1,119 @@
+"""Config, grid and paths: what the rules share. All of it is checked before the first job."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import Paramspace, min_version
+
+from rlbench.errors import InputError
+from rlbench.spec import grid
+from rlbench.spec.config import load_benchmark
+from rlbench.spec.plan import make_plan
+
+min_version("9.13")
+
+
+def config_file():
+    """The last --configfile, or config/config.yaml."""
+    given = workflow.overwrite_configfiles
+    return Path(given[-1]) if given else Path(workflow.basedir) / "config" / "config.yaml"
+
+
+def devices_here():
+    """What `devices: auto` may become, asked in a process of its own: torch stays out of here."""
+    asked = subprocess.run(
+        ["rlbench", "info", "--devices"], capture_output=True, text=True, check=True
+    )
+    return tuple(asked.stdout.split())
+
+
+def total_cores():
+    """The cores of --cores; None on a cluster, where each job has its own."""
+    try:
+        return workflow.cores
+    except WorkflowError:
+        return None
+
+
+def load_plan():
+    """The plan of the config, or one message and exit code 2."""
+    path = config_file()
+    try:
+        benchmark = load_benchmark(path, workflow.config_settings.config)
+        plan = make_plan(benchmark, devices_here(), str(path))
+        cores = total_cores()
+        if cores is not None and cores < benchmark.cpu_threads:
+            raise InputError(
+                f"{path}: cpu_threads: got {benchmark.cpu_threads}, but --cores is {cores}; "
+                "raise --cores or lower cpu_threads"
+            )
+        return plan
+    except InputError as error:
+        print(f"rlbench: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+PLAN = load_plan()
+SOURCE = str(config_file())
+CELLS = {cell.path: cell for cell in PLAN.cells}
+ARMS = {arm.path: arm for arm in grid.arms(PLAN.cells)}
+RESULTS = Path("results") / PLAN.benchmark.name
+PARTIAL = RESULTS / "partial"
+PLAN_JSON = PLAN.model_dump_json()
+
+
+def axes(members):
+    """The axis values of cells or arms as the wildcards of their paths."""
+    rows = [dict(part.split("~") for part in path.split("/")) for path in members]
+    return Paramspace(pd.DataFrame(rows, dtype=str))
+
+
+CELL_SPACE, ARM_SPACE = axes(CELLS), axes(ARMS)
+CELL_FILES = [RESULTS / "runs" / path / "run.json" for path in CELLS]
+ARM_FILES = (
+    [RESULTS / "throughput" / path / "run.json" for path in ARMS]
+    if PLAN.benchmark.throughput.measure == "always"
+    else []
+)
+
+
+wildcard_constraints:
+    **{axis: "[^/]+" for axis in CELL_SPACE.dataframe.columns},
+
+
+def cell_of(wildcards):
+    return CELLS[CELL_SPACE.wildcard_pattern.format(**wildcards)]
+
+
+def arm_of(wildcards):
+    return ARMS[ARM_SPACE.wildcard_pattern.format(**wildcards)]
+
+
+def job_json(wildcards):
+    """The job of a cell: a change of any value in it makes this cell, and no other, run again."""
+    return grid.job(PLAN.benchmark, cell_of(wildcards), SOURCE).model_dump_json()
+
+
+def throughput_json(wildcards):
+    """The speed measurement of an arm."""
+    return grid.throughput_job(PLAN.benchmark, arm_of(wildcards), SOURCE).model_dump_json()
+
+
+def gpus(wildcards):
+    """GPUs that a job needs."""
+    return 1 if wildcards.device == "cuda" else 0
+
+
+def whole_machine(wildcards):
+    """All cores, so that nothing runs beside; the job's own threads on a cluster."""
+    return total_cores() or PLAN.benchmark.cpu_threads
+
+
+def cell_threads(wildcards):
+    """PyTorch's threads and, if asked for by name, one per environment process."""
+    run = PLAN.benchmark
+    workers = int(wildcards.num_envs) if run.vector_mode == "async" else 0
+    return run.cpu_threads + workers

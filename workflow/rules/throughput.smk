@@ -1,0 +1,18 @@
+"""Speed: short runs, each alone on the machine; the only source of steps per second."""
+
+
+rule throughput:
+    output:
+        RESULTS / "throughput" / ARM_SPACE.wildcard_pattern / "run.json",
+        RESULTS / "throughput" / ARM_SPACE.wildcard_pattern / "timings.parquet",
+        RESULTS / "throughput" / ARM_SPACE.wildcard_pattern / "resources.parquet",
+    log:
+        RESULTS / "logs" / "throughput" / ARM_SPACE.wildcard_pattern / "throughput.log",
+    params:
+        job=throughput_json,
+        folder=subpath(output[0], parent=True),
+    threads: whole_machine
+    resources:
+        gpu=gpus,
+    shell:
+        "rlbench throughput --job {params.job:q} --output-dir {params.folder:q} > {log:q} 2>&1"
