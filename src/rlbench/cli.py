@@ -404,8 +404,8 @@ def _flat_flags(title: str, *models: BaseModel, algorithm: str = "") -> type[Any
     """
     flags: list[tuple[str, Any, Any]] = []
     if algorithm:
-        names: Any = Literal[tuple(ALGORITHMS)]  # type: ignore[valid-type]
-        kind = Annotated[names, tyro.conf.arg(help="Algorithm to train.")]
+        names: Any = Literal[tuple(ALGORITHMS)]
+        kind: Any = Annotated[names, tyro.conf.arg(help="Algorithm to train.")]
         flags.append(("algorithm", kind, field(default=algorithm)))
     for model in models:
         own_first = sorted(

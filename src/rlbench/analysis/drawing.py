@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib as mpl
-import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from rlbench.analysis.words import count_of_environments, thousands
 from rlbench.records import read_text, write_whole
 from rlbench.spec.algorithms import ALGORITHMS
 from rlbench.spec.plan import Plan
@@ -37,6 +38,7 @@ STYLE = {
     "font.size": 8,
     "axes.labelsize": 8,
     "axes.titlesize": 8,
+    "figure.titlesize": 9,
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
     "legend.fontsize": 8,
@@ -128,9 +130,8 @@ def panel_grid(plan: Plan, xlabel: str, ylabel: str) -> tuple[Figure, dict[tuple
     """A panel per environment (rows) and num_envs (columns)."""
     rows, columns = plan.benchmark.environments, plan.benchmark.num_envs
     width = min(WIDTH_IN, 1.0 + 2.6 * len(columns))
-    with mpl.rc_context(STYLE):
-        figure = Figure((width, 0.5 + 2.1 * len(rows)), layout="constrained")
-        grid = figure.subplots(len(rows), len(columns), sharey="row", sharex="row", squeeze=False)
+    figure = Figure((width, 0.5 + 2.1 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), len(columns), sharey="row", sharex="row", squeeze=False)
     panels = {}
     for i, environment in enumerate(rows):
         grid[i, 0].set_ylabel(ylabel)
@@ -144,9 +145,8 @@ def panel_grid(plan: Plan, xlabel: str, ylabel: str) -> tuple[Figure, dict[tuple
 
 def bar_axes(count: int) -> tuple[Figure, Axes]:
     """One panel for so many horizontal bars."""
-    with mpl.rc_context(STYLE):
-        figure = Figure((WIDTH_IN * 0.75, 0.9 + 0.24 * count), layout="constrained")
-        axes = figure.subplots()
+    figure = Figure((WIDTH_IN * 0.75, 0.9 + 0.24 * count), layout="constrained")
+    axes = figure.subplots()
     axes.grid(visible=False, axis="y")
     return figure, axes
 
@@ -165,21 +165,8 @@ def add_legend(figure: Figure, plan: Plan) -> None:
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
-def count_of_environments(count: int) -> str:
-    """`1 environment`, `8 environments`."""
-    return "1 environment" if count == 1 else f"{count} environments"
-
-
-def arm_label(row: "pd.Series[Any]") -> str:
-    """An arm for a person: algorithm, environment, num_envs, device."""
-    return (
-        f"{row['algorithm'].upper()}, {row['environment']}, "
-        f"{count_of_environments(row['num_envs'])}, {row['device']}"
-    )
-
-
-def thousands(value: float, _: int) -> str:
-    """A tick label: 50k for 50,000, 2M for 2,000,000."""
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:g}M"
-    return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:g}"
+def log_ticks(axes: Axes) -> None:
+    """Ticks at 1, 2 and 5 of each decade of a logarithmic y axis, as plain numbers."""
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(thousands))

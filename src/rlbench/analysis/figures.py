@@ -14,7 +14,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from rlbench.analysis.aggregate import ARM, CELL, Tables
 from rlbench.analysis.drawing import (
@@ -24,13 +24,12 @@ from rlbench.analysis.drawing import (
     WIDTH_IN,
     Drawing,
     add_legend,
-    arm_label,
     bar_axes,
-    count_of_environments,
+    log_ticks,
     panel_grid,
-    thousands,
 )
 from rlbench.analysis.statistics import curve, speed, trailing_mean, training_curve
+from rlbench.analysis.words import arm_label, count_of_environments, thousands
 from rlbench.spec.grid import slug
 from rlbench.spec.plan import Plan
 
@@ -42,7 +41,7 @@ PHASES = {"env_s": "environment", "policy_s": "policy", "update_s": "update", "o
 PHASE_COLOURS = dict(zip(PHASES, sns.color_palette("colorblind")[2:], strict=False))
 DIAGNOSTICS = {
     "kl_nats": "KL, old to new\n(nats)",
-    "surrogate": "surrogate\n(PPO) or gain (TRPO)",
+    "surrogate": "surrogate (PPO)\nor gain (TRPO)",
     "critic_loss": "critic loss",
     "explained_variance": "explained\nvariance",
     "entropy_nats": "entropy (nats)",
@@ -104,7 +103,7 @@ def training_return(tables: Tables, plan: Plan) -> list[Drawing]:
         for algorithm, device, arm in _arms(_at(rows, environment, num_envs)):
             colour, style = COLOURS[algorithm], STYLES[device]
             axes.plot(
-                arm["episode"], arm["episode_return"], ".", ms=1.2, alpha=0.15, color=colour,
+                arm["episode"], arm["episode_return"], ".", ms=2.5, alpha=0.35, color=colour,
                 mec="none", rasterized=True,
             )  # fmt: skip
             mean = arm.groupby("episode")["trailing_mean"].mean()
@@ -127,11 +126,10 @@ def diagnostics(tables: Tables, plan: Plan) -> list[Drawing]:
     drawings = []
     for environment in plan.benchmark.environments:
         columns = plan.benchmark.num_envs
-        with mpl.rc_context(STYLE):
-            figure = Figure((WIDTH_IN, 1.15 * len(DIAGNOSTICS) + 0.5), layout="constrained")
-            grid = figure.subplots(
-                len(DIAGNOSTICS), len(columns), sharex="col", sharey="row", squeeze=False
-            )
+        figure = Figure((WIDTH_IN, 1.0 * len(DIAGNOSTICS) + 0.5), layout="constrained")
+        grid = figure.subplots(
+            len(DIAGNOSTICS), len(columns), sharex="col", sharey="row", squeeze=False
+        )
         for column, num_envs in enumerate(columns):
             rows = _at(tables.updates, environment, num_envs)
             grid[0, column].set_title(count_of_environments(num_envs))
@@ -162,9 +160,8 @@ def throughput(tables: Tables, plan: Plan) -> list[Drawing]:
     """Steps per second against the number of environments."""
     rates = speed(tables.timings)
     environments = plan.benchmark.environments
-    with mpl.rc_context(STYLE):
-        figure = Figure((min(WIDTH_IN, 0.6 + 3.2 * len(environments)), 2.8), layout="constrained")
-        row = figure.subplots(1, len(environments), sharey=True, squeeze=False)[0]
+    figure = Figure((min(WIDTH_IN, 0.6 + 3.2 * len(environments)), 2.8), layout="constrained")
+    row = figure.subplots(1, len(environments), sharey=True, squeeze=False)[0]
     for axes, environment in zip(row, environments, strict=True):
         here = rates[rates["environment"] == environment]
         for algorithm, device, arm in _arms(here, ["algorithm", "device"]):
@@ -176,8 +173,8 @@ def throughput(tables: Tables, plan: Plan) -> list[Drawing]:
         _draw_ideal(axes, here)
         axes.set(title=environment, xlabel="num_envs", xscale="log", yscale="log")
         axes.set_xticks(plan.benchmark.num_envs, [str(n) for n in plan.benchmark.num_envs])
-        axes.minorticks_off()
-        axes.yaxis.set_major_formatter(FuncFormatter(thousands))
+        axes.xaxis.set_minor_locator(NullLocator())
+        log_ticks(axes)
     row[0].set_ylabel("training steps/s")
     add_legend(figure, plan)
     return [
@@ -247,7 +244,7 @@ def wall_clock(tables: Tables, plan: Plan) -> list[Drawing]:  # noqa: ARG001 (on
             "Wall time of the learning runs",
             figure,
             "Bars: mean over seeds; dots: seeds. From the first environment step to the last "
-            "update, evaluations included. These runs shared the machine: use throughput for speed.",
+            "update, evaluations included. They shared the machine: see throughput for speed.",
             "; ".join(words) or "no run has finished",
         )
     ]
@@ -267,7 +264,8 @@ FIGURES: tuple[Draw, ...] = (
 
 def draw_all(tables: Tables, plan: Plan) -> list[Drawing]:
     """Every drawing of a report."""
-    return [drawing for draw in FIGURES for drawing in draw(tables, plan)]
+    with mpl.rc_context(STYLE):
+        return [drawing for draw in FIGURES for drawing in draw(tables, plan)]
 
 
 def draw_comparison(returns: Mapping[str, Sequence[float]], environment: str) -> Figure:
@@ -275,22 +273,19 @@ def draw_comparison(returns: Mapping[str, Sequence[float]], environment: str) ->
     with mpl.rc_context(STYLE):
         figure = Figure((WIDTH_IN, 2.8), layout="constrained")
         left, right = figure.subplots(1, 2)
-    for name, values in returns.items():
-        episodes, colour = np.arange(1, len(values) + 1), COLOURS[name]
-        smooth = trailing_mean(np.asarray(values), WINDOW)
-        left.plot(episodes, values, color=colour, alpha=0.3, linewidth=0.8)
-        left.plot(episodes, smooth, color=colour)
-        right.plot(episodes, smooth, color=colour, label=name.upper())
-    left.set(title="every episode, and trailing mean", ylabel="training return")
-    right.set_title(f"trailing mean of {WINDOW} episodes")
-    for axes in (left, right):
-        axes.set_xlabel("training episode")
-    figure.suptitle(f"PPO and TRPO on {environment}, one seed", fontsize=9)
-    figure.legend(loc="outside lower center", ncols=len(returns))
-    return figure
-
-
-# -- parts -------------------------------------------------------------------------------------
+        for name, values in returns.items():
+            episodes, colour = np.arange(1, len(values) + 1), COLOURS[name]
+            smooth = trailing_mean(np.asarray(values), WINDOW)
+            left.plot(episodes, values, color=colour, alpha=0.3, linewidth=0.8)
+            left.plot(episodes, smooth, color=colour)
+            right.plot(episodes, smooth, color=colour, label=name.upper())
+        left.set(title="every episode, and trailing mean", ylabel="training return")
+        right.set(title=f"trailing mean of {WINDOW} episodes", ylabel="training return")
+        for axes in (left, right):
+            axes.set_xlabel("training episode")
+        figure.suptitle(f"{' and '.join(n.upper() for n in returns)} on {environment}, one seed")
+        figure.legend(loc="outside lower center", ncols=len(returns))
+        return figure
 
 
 def _draw_curves(axes: Axes, curves: pd.DataFrame, x: str) -> None:
@@ -330,7 +325,9 @@ def _draw_diagnostic(axes: Axes, rows: pd.DataFrame, quantity: str) -> None:
         )
     if quantity == "critic_loss":
         axes.set_yscale("log")
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        log_ticks(axes)
+    if quantity == "line_search_success":
+        axes.set_ylim(-0.1, 1.1)
 
 
 def _draw_ideal(axes: Axes, rates: pd.DataFrame) -> None:
@@ -365,7 +362,8 @@ def _band(curves: pd.DataFrame) -> str:
 
 def _last_points(curves: pd.DataFrame, x: str = "env_steps", unit: str = "steps") -> str:
     return "; ".join(
-        f"{arm_label(arm.iloc[-1])}: {arm['point'].iloc[-1]:.0f} after {arm[x].iloc[-1]:,.0f} {unit}"
+        f"{arm_label(arm.iloc[-1])}: {arm['point'].iloc[-1]:.0f} after "
+        f"{arm[x].iloc[-1]:,.0f} {unit}"
         for *_, arm in _arms(curves)
     )
 

@@ -19,7 +19,8 @@ from rlbench.analysis.aggregate import ARM, Tables, mixed_code, require_runs
 from rlbench.analysis.drawing import read_words
 from rlbench.analysis.sentences import answers, cautions, interval
 from rlbench.analysis.statistics import estimate
-from rlbench.analysis.tables import TABLES, readable
+from rlbench.analysis.tables import TABLES
+from rlbench.analysis.words import readable
 from rlbench.errors import RlbenchError
 from rlbench.records import write_whole
 from rlbench.spec.plan import Plan

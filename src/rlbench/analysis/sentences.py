@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 
 from rlbench.analysis.aggregate import Tables, mixed_code
-from rlbench.analysis.drawing import count_of_environments
 from rlbench.analysis.statistics import FEW_SEEDS, Estimate, estimate, paired_difference, speed
+from rlbench.analysis.words import count_of_environments, readable
 from rlbench.spec.plan import Plan
 
 
@@ -54,8 +54,8 @@ def cautions(tables: Tables, plan: Plan) -> list[str]:
 def interval(found: Estimate) -> str:
     """`-150 [-160, -140]`, or the point alone where there is no interval."""
     if math.isnan(found.low):
-        return _number(found.point)
-    return f"{_number(found.point)} [{_number(found.low)}, {_number(found.high)}]"
+        return readable(found.point)
+    return f"{readable(found.point)} [{readable(found.low)}, {readable(found.high)}]"
 
 
 def _compare(cells: pd.DataFrame, place: dict[str, Any], pair: tuple[str, str]) -> str:
@@ -75,12 +75,10 @@ def _compare(cells: pd.DataFrame, place: dict[str, Any], pair: tuple[str, str]) 
     )
     if difference.n < 2:
         return f"{opening}; one seed, so the data cannot say which is better."
-    verdict = (
-        f"{better.upper()} is better"
-        if difference.low > 0
-        else "the data do not decide between them"
-    )
-    return f"{opening}; paired difference {interval(difference)} over {_seeds(difference.n)}: {verdict}."
+    decided = difference.low > 0 and difference.n > FEW_SEEDS
+    verdict = f"{better.upper()} is better" if decided else "the data do not decide between them"
+    gap = f"paired difference {interval(difference)} over {_seeds(difference.n)}"
+    return f"{opening}; {gap}: {verdict}."
 
 
 def _speeds(tables: Tables) -> list[str]:
@@ -105,7 +103,3 @@ def _speeds(tables: Tables) -> list[str]:
 
 def _seeds(count: int) -> str:
     return "1 seed" if count == 1 else f"{count} seeds"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -13,6 +13,7 @@ import pandas as pd
 
 from rlbench.analysis.aggregate import ARM, Tables
 from rlbench.analysis.statistics import estimate, speed, steps_to
+from rlbench.analysis.words import readable
 from rlbench.spec.grid import arms
 from rlbench.spec.plan import Plan
 
@@ -121,18 +122,9 @@ TABLES: dict[str, Maker] = {
 
 def as_markdown(table: pd.DataFrame) -> str:
     """A table for a person: three significant digits or more, empty where there is no number."""
-    return table.map(readable).to_markdown(index=False) + "\n"
-
-
-def readable(value: Any) -> str:
-    """One value for a person."""
-    if value is None or (isinstance(value, float) and np.isnan(value)):
-        return ""
-    if not isinstance(value, float):
-        return f"{value:,}" if isinstance(value, int) else str(value)
-    if abs(value) >= 1000 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+    sides = ["right" if pd.api.types.is_numeric_dtype(kind) else "left" for kind in table.dtypes]
+    text = table.map(readable).to_markdown(index=False, colalign=sides, disable_numparse=True)
+    return text + "\n"
 
 
 def _by_arm(cells: pd.DataFrame, plan: Plan) -> list[tuple[dict[str, Any], pd.DataFrame]]:

@@ -1,0 +1,61 @@
+# The chores by name. `make` alone lists them.
+PYTHON ?= python3
+CORES ?= all
+TORCH ?= 2.13.0
+BIN := $(CURDIR)/.venv/bin
+SNAKEMAKE := PATH="$(BIN):$$PATH" $(BIN)/snakemake --cores $(CORES)
+READY := .venv/.ready
+
+.PHONY: help setup report benchmark reference test check format lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv from requirements.lock and install the package
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+report: setup ## run config/smoke.yaml: two minutes to results/smoke/report.html
+	$(SNAKEMAKE) --configfile config/smoke.yaml
+	@echo "report: $(CURDIR)/results/smoke/report.html"
+
+benchmark: setup ## run config/config.yaml: 30 cells of 100,000 steps, to results/pendulum/report.html
+	$(SNAKEMAKE) --configfile config/config.yaml
+	@echo "report: $(CURDIR)/results/pendulum/report.html"
+
+reference: setup ## run config/reference.yaml: the published benchmark, hours
+	$(SNAKEMAKE) --configfile config/reference.yaml
+	@echo "report: $(CURDIR)/results/reference/report.html"
+
+test: setup ## run the test suite
+	PATH="$(BIN):$$PATH" $(BIN)/pytest --numprocesses 2
+
+check: setup ## lint, format, types, imports, workflow
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/snakefmt --check Snakefile workflow
+	PATH="$(BIN):$$PATH" $(BIN)/snakemake --lint
+
+format: setup ## format Python and Snakemake files
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+	$(BIN)/snakefmt Snakefile workflow
+
+lock: ## write requirements.lock anew from pyproject.toml
+	rm -rf .venv-lock
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet "torch==$(TORCH)" ".[dev]"
+	{ echo "# Every version that 'make setup' installs; written by 'make lock'. torch is pinned by version"; \
+	  echo "# only: its CUDA build brings CUDA packages of its own, its CPU build none."; \
+	  .venv-lock/bin/pip freeze --exclude rlbench | sed 's/^torch==\([0-9.]*\).*/torch==\1/'; } > requirements.lock
+	rm -rf .venv-lock
+
+clean: ## remove results/ (all of it), caches and .venv
+	find results -mindepth 1 ! -name README.md -delete
+	rm -rf .venv .snakemake .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
