@@ -1,5 +1,6 @@
 """The benchmark as a workflow: `snakemake --cores N [--configfile config/smoke.yaml]`."""
 
+
 include: "workflow/rules/common.smk"
 
 

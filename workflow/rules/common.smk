@@ -19,7 +19,9 @@ min_version("9.13")
 def config_file():
     """The last --configfile, or config/config.yaml."""
     given = workflow.overwrite_configfiles
-    return Path(given[-1]) if given else Path(workflow.basedir) / "config" / "config.yaml"
+    return (
+        Path(given[-1]) if given else Path(workflow.basedir) / "config" / "config.yaml"
+    )
 
 
 def devices_here():
@@ -99,7 +101,9 @@ def job_json(wildcards):
 
 def throughput_json(wildcards):
     """The speed measurement of an arm."""
-    return grid.throughput_job(PLAN.benchmark, arm_of(wildcards), SOURCE).model_dump_json()
+    return grid.throughput_job(
+        PLAN.benchmark, arm_of(wildcards), SOURCE
+    ).model_dump_json()
 
 
 def gpus(wildcards):

@@ -8,11 +8,11 @@ rule throughput:
         RESULTS / "throughput" / ARM_SPACE.wildcard_pattern / "resources.parquet",
     log:
         RESULTS / "logs" / "throughput" / ARM_SPACE.wildcard_pattern / "throughput.log",
-    params:
-        job=throughput_json,
-        folder=subpath(output[0], parent=True),
     threads: whole_machine
     resources:
         gpu=gpus,
+    params:
+        job=throughput_json,
+        folder=subpath(output[0], parent=True),
     shell:
         "rlbench throughput --job {params.job:q} --output-dir {params.folder:q} > {log:q} 2>&1"

@@ -11,13 +11,13 @@ rule train:
         RESULTS / "runs" / CELL_SPACE.wildcard_pattern / "policy.pt",
     log:
         RESULTS / "logs" / "train" / CELL_SPACE.wildcard_pattern / "train.log",
+    threads: cell_threads
+    resources:
+        gpu=gpus,
     params:
         job=job_json,
         folder=subpath(output[0], parent=True),
         state=str(RESULTS / "state" / CELL_SPACE.wildcard_pattern),
-    threads: cell_threads
-    resources:
-        gpu=gpus,
     shell:
         "rlbench train --job {params.job:q} --output-dir {params.folder:q} "
         "--state-dir {params.state:q} > {log:q} 2>&1"
