@@ -57,7 +57,7 @@ class Tables:
     """CELL and env_steps, due_steps, episode_return (mean over the evaluation's episodes),
     return_std, length, episodes."""
     timings: pd.DataFrame
-    """ARM and the columns of TimingRow, and: warmup, steps_per_s, updates_per_s."""
+    """ARM and the columns of TimingRow, and: warmup, code_digest, steps_per_s, updates_per_s."""
 
 
 def gather(plan: Plan, folder: Path) -> Tables:
@@ -125,8 +125,12 @@ def read_tables(folder: Path) -> Tables:
 
 
 def mixed_code(tables: Tables) -> dict[str, int]:
-    """Number of runs per version of the training code; more than one should not be compared."""
-    counts = tables.cells["code_digest"].dropna().value_counts()
+    """Number of runs, learning and throughput, per version of the training code.
+
+    More than one version should not be compared.
+    """
+    measured = tables.timings.drop_duplicates(ARM)["code_digest"]
+    counts = pd.concat([tables.cells["code_digest"].dropna(), measured]).value_counts()
     return {str(digest): int(count) for digest, count in counts.items()}
 
 
@@ -179,12 +183,13 @@ def _labelled(rows: pd.DataFrame, place: Arm) -> pd.DataFrame:
 
 
 def _concat(
-    parts: Iterable[pd.DataFrame], kind: type[Row], names: list[str] = CELL
+    parts: Iterable[pd.DataFrame], kind: type[Row], place: type[Arm] = Cell
 ) -> pd.DataFrame:
     collected = list(parts)
     if collected:
         return pd.concat(collected, ignore_index=True)
-    return pd.DataFrame(columns=[*names, *(field.name for field in fields(kind))])
+    columns = (*fields(place), *fields(kind))
+    return pd.DataFrame({f.name: pd.Series(dtype=f.type) for f in columns})
 
 
 def _evaluation_means(rows: pd.DataFrame) -> pd.DataFrame:
@@ -208,10 +213,12 @@ def _timings(planned: list[Arm], folder: Path) -> pd.DataFrame:
         facts = _facts_of(place)
         if facts is not None:
             rows = _labelled(read_rows(TimingRow, place), arm)
-            parts.append(rows.assign(warmup=rows["update"] < facts.warmup_updates))
-    rows = _concat(parts, TimingRow, ARM)
+            warmup = rows["update"] < facts.warmup_updates
+            parts.append(rows.assign(warmup=warmup, code_digest=facts.machine.code_digest))
+    rows = _concat(parts, TimingRow, Arm)
+    if not parts:
+        rows = rows.assign(warmup=pd.Series(dtype=bool), code_digest=pd.Series(dtype=str))
     return rows.assign(
-        warmup=rows["warmup"] if "warmup" in rows else pd.Series(dtype=bool),
         steps_per_s=rows["steps"] / rows["wall_s"],
         updates_per_s=1 / rows["wall_s"],
     )

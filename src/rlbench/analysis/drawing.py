@@ -11,7 +11,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -134,21 +134,29 @@ def panel_grid(plan: Plan, xlabel: str, ylabel: str) -> tuple[Figure, dict[tuple
     grid = figure.subplots(len(rows), len(columns), sharey="row", sharex="row", squeeze=False)
     panels = {}
     for i, environment in enumerate(rows):
-        grid[i, 0].set_ylabel(ylabel)
+        grid[i, 0].set_ylabel(f"{environment}\n{ylabel}")
         for j, num_envs in enumerate(columns):
-            grid[i, j].set_title(f"{environment}, {count_of_environments(num_envs)}")
+            grid[0, j].set_title(count_of_environments(num_envs))
             panels[environment, num_envs] = grid[i, j]
+    figure.align_ylabels()
     for axes in grid[-1]:
         axes.set_xlabel(xlabel)
     return figure, panels
 
 
-def bar_axes(count: int) -> tuple[Figure, Axes]:
-    """One panel for so many horizontal bars."""
-    figure = Figure((WIDTH_IN * 0.75, 0.9 + 0.24 * count), layout="constrained")
-    axes = figure.subplots()
-    axes.grid(visible=False, axis="y")
-    return figure, axes
+def bar_panels(labels: Mapping[str, Sequence[str]], xlabel: str) -> tuple[Figure, dict[str, Axes]]:
+    """A panel per environment with a row per label, the first on top; each has its own scale."""
+    heights = [0.5 + 0.22 * len(names) for names in labels.values()]
+    figure = Figure((WIDTH_IN * 0.75, 0.6 + sum(heights)), layout="constrained")
+    column = figure.subplots(len(labels), height_ratios=heights, squeeze=False)[:, 0]
+    for axes, (environment, names) in zip(column, labels.items(), strict=True):
+        axes.set_title(environment)
+        axes.grid(visible=False, axis="y")
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
+        axes.xaxis.set_major_formatter(FuncFormatter(thousands))
+    column[-1].set_xlabel(xlabel)
+    return figure, dict(zip(labels, column, strict=True))
 
 
 def add_legend(figure: Figure, plan: Plan) -> None:

@@ -5,7 +5,7 @@ Out:     drawings, each with its caption and its text for those who do not see i
          one function and one line in `FIGURES`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -24,12 +24,12 @@ from rlbench.analysis.drawing import (
     WIDTH_IN,
     Drawing,
     add_legend,
-    bar_axes,
+    bar_panels,
     log_ticks,
     panel_grid,
 )
 from rlbench.analysis.statistics import curve, speed, trailing_mean, training_curve
-from rlbench.analysis.words import arm_label, count_of_environments, thousands
+from rlbench.analysis.words import arm_label, bar_label, count_of_environments, readable, thousands
 from rlbench.spec.grid import slug
 from rlbench.spec.plan import Plan
 
@@ -67,7 +67,8 @@ def evaluation_return(tables: Tables, plan: Plan) -> list[Drawing]:
             "Return against environment steps",
             figure,
             f"Return of {plan.benchmark.eval_episodes} deterministic evaluation episodes, on the "
-            f"same start states each time. {_band(curves)}",
+            f"same start states each time. {_band(curves)}"
+            + (" Thin lines: seeds." if _few_seeds(plan) else ""),
             _last_points(curves),
         )
     ]
@@ -78,7 +79,7 @@ def return_against_seconds(tables: Tables, plan: Plan) -> list[Drawing]:
     rates = speed(tables.timings)[[*ARM, "steps_per_s"]]
     curves = curve(tables.evaluations).merge(rates, on=ARM, how="inner")
     curves["seconds"] = curves["env_steps"] / curves["steps_per_s"]
-    figure, panels = panel_grid(plan, "training time alone on the machine (s)", "evaluation return")
+    figure, panels = panel_grid(plan, "training time (s)", "evaluation return")
     for (environment, num_envs), axes in panels.items():
         _draw_curves(axes, _at(curves, environment, num_envs), "seconds")
         _draw_threshold(axes, plan, environment)
@@ -89,7 +90,8 @@ def return_against_seconds(tables: Tables, plan: Plan) -> list[Drawing]:
             "Return against seconds",
             figure,
             "Seconds are environment steps over the steps/s of the throughput runs, which had the "
-            f"machine alone; evaluations and start-up are not counted. {_band(curves)}",
+            f"machine alone; evaluations and start-up are not counted. {_band(curves)}"
+            + (" An arm needs both kinds of runs to be shown." if curves.empty else ""),
             _last_points(curves, "seconds", "s"),
         )
     ]
@@ -106,7 +108,8 @@ def training_return(tables: Tables, plan: Plan) -> list[Drawing]:
                 arm["episode"], arm["episode_return"], ".", ms=2.5, alpha=0.35, color=colour,
                 mec="none", rasterized=True,
             )  # fmt: skip
-            mean = arm.groupby("episode")["trailing_mean"].mean()
+            by_episode = arm.groupby("episode")["trailing_mean"]
+            mean = by_episode.mean()[by_episode.size() == arm["seed"].nunique()]
             axes.plot(mean.index, mean.to_numpy(), style, color=colour)
     add_legend(figure, plan)
     return [
@@ -115,7 +118,8 @@ def training_return(tables: Tables, plan: Plan) -> list[Drawing]:
             "Training return by episode",
             figure,
             f"Dots: undiscounted raw return of every training episode of every seed. Lines: "
-            f"trailing mean of {WINDOW} episodes, averaged over seeds.",
+            f"trailing mean of {WINDOW} episodes, averaged over seeds ({_seeds(rows)}) as far as "
+            "all of them have episodes.",
             _last_means(rows),
         )
     ]
@@ -125,13 +129,14 @@ def diagnostics(tables: Tables, plan: Plan) -> list[Drawing]:
     """What the updates did, one figure per environment."""
     drawings = []
     for environment in plan.benchmark.environments:
+        here = tables.updates[tables.updates["environment"] == environment]
         columns = plan.benchmark.num_envs
         figure = Figure((WIDTH_IN, 1.0 * len(DIAGNOSTICS) + 0.5), layout="constrained")
         grid = figure.subplots(
             len(DIAGNOSTICS), len(columns), sharex="col", sharey="row", squeeze=False
         )
         for column, num_envs in enumerate(columns):
-            rows = _at(tables.updates, environment, num_envs)
+            rows = _at(here, environment, num_envs)
             grid[0, column].set_title(count_of_environments(num_envs))
             for line, (quantity, label) in enumerate(DIAGNOSTICS.items()):
                 axes = grid[line, column]
@@ -147,10 +152,10 @@ def diagnostics(tables: Tables, plan: Plan) -> list[Drawing]:
                 f"diagnostics-{slug(environment)}",
                 f"Training diagnostics on {environment}",
                 figure,
-                "Mean over seeds of each update's own numbers: what the step that was taken did. "
-                "KL is the exact mean divergence over the batch; a rejected TRPO step counts as 0. "
-                "Critic loss on a logarithmic axis.",
-                _diagnostic_words(tables.updates, environment),
+                f"Mean over seeds ({_seeds(here)}) of each update's own numbers: what the step "
+                "that was taken did. KL is the exact mean divergence over the batch; a rejected "
+                "TRPO step counts as 0. Critic loss on a logarithmic axis.",
+                _diagnostic_words(here),
             )
         )
     return drawings
@@ -175,6 +180,8 @@ def throughput(tables: Tables, plan: Plan) -> list[Drawing]:
         axes.set_xticks(plan.benchmark.num_envs, [str(n) for n in plan.benchmark.num_envs])
         axes.xaxis.set_minor_locator(NullLocator())
         log_ticks(axes)
+    if not rates.empty:
+        row[0].set_ylim(rates["lowest"].min() * 0.8, rates["highest"].max() * 1.5)
     row[0].set_ylabel("training steps/s")
     add_legend(figure, plan)
     return [
@@ -183,27 +190,31 @@ def throughput(tables: Tables, plan: Plan) -> list[Drawing]:
             "Throughput against the number of environments",
             figure,
             "Environment steps per second of full updates, alone on the machine: median, bars from "
-            "slowest to fastest timed update; the first update of each repeat is warm-up and left "
-            "out. Dotted: proportional to num_envs. Batch size "
+            f"slowest to fastest timed update ({_n(rates['n'])}); warm-up, the first of each "
+            f"repeat ({plan.benchmark.throughput.warmup_updates}), is left out. "
+            "Dotted: proportional to num_envs. Batch size "
             f"{'grows with num_envs' if plan.benchmark.batch_scaling == 'linear' else 'is fixed'}.",
             _rate_words(rates),
         )
     ]
 
 
-def phases(tables: Tables, plan: Plan) -> list[Drawing]:  # noqa: ARG001 (one signature for all)
+def phases(tables: Tables, plan: Plan) -> list[Drawing]:
     """Where the time of an update goes."""
     rates = speed(tables.timings)
     rates["other_s"] = rates["wall_s"] - rates[["env_s", "policy_s", "update_s"]].sum(axis=1)
-    labels = [arm_label(row) for _, row in rates.iterrows()]
-    figure, axes = bar_axes(len(rates))
-    left = np.zeros(len(rates))
-    for phase in PHASES:
-        width = (rates[phase] / rates["steps"] * 1e6).clip(lower=0).to_numpy()
-        axes.barh(labels, width, left=left, color=PHASE_COLOURS[phase], height=0.7)
-        left += width
-    axes.set_xlabel("microseconds per environment step")
-    axes.invert_yaxis()
+    here = {name: rates[rates["environment"] == name] for name in plan.benchmark.environments}
+    labels = {name: [bar_label(arm) for _, arm in rows.iterrows()] for name, rows in here.items()}
+    figure, panels = bar_panels(labels, "microseconds per environment step")
+    for name, axes in panels.items():
+        left = np.zeros(len(here[name]))
+        for phase in PHASES:
+            width = (here[name][phase] / here[name]["steps"] * 1e6).clip(lower=0).to_numpy()
+            axes.barh(
+                range(len(left)), width, left=left, color=PHASE_COLOURS[phase], height=0.7,
+                linewidth=0,
+            )  # fmt: skip
+            left += width
     handles = [Patch(color=PHASE_COLOURS[p], label=name) for p, name in PHASES.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return [
@@ -211,41 +222,43 @@ def phases(tables: Tables, plan: Plan) -> list[Drawing]:  # noqa: ARG001 (one si
             "phases",
             "Where the time goes",
             figure,
-            "Median seconds of each phase of a full update, per environment step, alone on the "
-            "machine. Policy: choosing actions and state values; update: advantages and gradient "
-            "steps; other: what no phase claims.",
-            "; ".join(
-                f"{label}: {row['update_s'] / row['wall_s']:.0%} update, "
-                f"{row['env_s'] / row['wall_s']:.0%} environment"
-                for label, (_, row) in zip(labels, rates.iterrows(), strict=True)
-            )
-            or "no throughput run has finished",
+            f"Median over timed updates ({_n(rates['n'])}) of the time in each phase, per "
+            "environment step, alone on the machine. Policy: choosing actions and "
+            "state values; update: advantages and gradient steps; other: what no phase claims.",
+            _listed(
+                f"{arm_label(arm)}: {arm['update_s'] / arm['wall_s']:.0%} update, "
+                f"{arm['env_s'] / arm['wall_s']:.0%} environment"
+                for _, arm in rates.iterrows()
+            ),
         )
     ]
 
 
-def wall_clock(tables: Tables, plan: Plan) -> list[Drawing]:  # noqa: ARG001 (one signature for all)
+def wall_clock(tables: Tables, plan: Plan) -> list[Drawing]:
     """Wall time of every learning run."""
     done = tables.cells[tables.cells["status"] == "ok"]
-    groups = list(_arms(done))
-    figure, axes = bar_axes(len(groups))
-    words = []
-    for position, (algorithm, _, arm) in enumerate(groups):
-        mean = arm["wall_s"].mean()
-        axes.barh(position, mean, color=COLOURS[algorithm], alpha=0.35, height=0.7)
-        axes.plot(arm["wall_s"], [position] * len(arm), "o", ms=3, color=COLOURS[algorithm])
-        words.append(f"{arm_label(arm.iloc[0])}: {mean:.0f} s")
-    axes.set_yticks(range(len(groups)), [arm_label(arm.iloc[0]) for *_, arm in groups])
-    axes.set_xlabel("wall time of a learning run (s)")
-    axes.invert_yaxis()
+    here = {
+        name: list(_arms(done[done["environment"] == name])) for name in plan.benchmark.environments
+    }
+    labels = {name: [bar_label(arm.iloc[0]) for *_, arm in arms] for name, arms in here.items()}
+    figure, panels = bar_panels(labels, "wall time of a learning run (s)")
+    for name, axes in panels.items():
+        for position, (algorithm, _, arm) in enumerate(here[name]):
+            colour = COLOURS[algorithm]
+            axes.barh(position, arm["wall_s"].mean(), color=colour, alpha=0.35, height=0.7)
+            axes.plot(arm["wall_s"], [position] * len(arm), "o", ms=3, color=colour)
     return [
         Drawing(
             "wall_clock",
             "Wall time of the learning runs",
             figure,
-            "Bars: mean over seeds; dots: seeds. From the first environment step to the last "
-            "update, evaluations included. They shared the machine: see throughput for speed.",
-            "; ".join(words) or "no run has finished",
+            f"Bars: mean over seeds ({_seeds(done)}); dots: seeds. From the first environment step "
+            "to the last update, evaluations included. They shared the machine: see throughput for "
+            "speed.",
+            _listed(
+                f"{arm_label(arm.iloc[0])}: {readable(arm['wall_s'].mean())} s"
+                for *_, arm in _arms(done)
+            ),
         )
     ]
 
@@ -302,7 +315,7 @@ def _draw_curves(axes: Axes, curves: pd.DataFrame, x: str) -> None:
 
 
 def _draw_seeds(axes: Axes, evaluations: pd.DataFrame, plan: Plan) -> None:
-    if len(plan.benchmark.seeds) > MANY_SEEDS:
+    if not _few_seeds(plan):
         return
     for algorithm, device, run in _arms(evaluations, CELL):
         axes.plot(
@@ -335,9 +348,7 @@ def _draw_ideal(axes: Axes, rates: pd.DataFrame) -> None:
         return
     ends = np.array([rates["num_envs"].min(), rates["num_envs"].max()])
     slowest = rates[rates["num_envs"] == ends[0]]["steps_per_s"].min()
-    limits = rates["lowest"].min() * 0.8, rates["highest"].max() * 1.5
     axes.plot(ends, slowest * ends / ends[0], ":", color="0.35", linewidth=0.8)
-    axes.set_ylim(*limits)
 
 
 def _at(rows: pd.DataFrame, environment: str, num_envs: int) -> pd.DataFrame:
@@ -347,47 +358,65 @@ def _at(rows: pd.DataFrame, environment: str, num_envs: int) -> pd.DataFrame:
 # -- words -------------------------------------------------------------------------------------
 
 
+def _n(counts: "pd.Series[int]") -> str:
+    """`n = 3`, or `n = 2 to 3` where the arms differ."""
+    if counts.empty:
+        return "none has finished"
+    fewest, most = int(counts.min()), int(counts.max())
+    return f"n = {most}" if fewest == most else f"n = {fewest} to {most}"
+
+
+def _seeds(rows: pd.DataFrame) -> str:
+    return _n(rows.groupby(ARM)["seed"].nunique())
+
+
+def _few_seeds(plan: Plan) -> bool:
+    return len(plan.benchmark.seeds) <= MANY_SEEDS
+
+
 def _band(curves: pd.DataFrame) -> str:
     if curves.empty:
-        return "No run has finished."
-    fewest, most = int(curves["n"].min()), int(curves["n"].max())
-    n = f"n = {most}" if fewest == most else f"n = {fewest} to {most}"
-    if most == 1:
-        return f"Line: the only seed ({n}), so there is no interval."
+        return "Nothing to show."
+    dotted = "dotted: threshold, where one is set."
+    if curves["n"].max() == 1:
+        return f"Line: the only seed (n = 1), so there is no interval; {dotted}"
     return (
-        f"Line: interquartile mean over seeds ({n}); band: 95 % bootstrap interval over seeds; "
-        "dotted: threshold, where one is set."
+        f"Line: interquartile mean over seeds ({_n(curves['n'])}); band: 95 % bootstrap "
+        f"interval over seeds; {dotted}"
     )
 
 
+def _listed(parts: Iterable[str]) -> str:
+    return "; ".join(parts) or "nothing to show"
+
+
 def _last_points(curves: pd.DataFrame, x: str = "env_steps", unit: str = "steps") -> str:
-    return "; ".join(
-        f"{arm_label(arm.iloc[-1])}: {arm['point'].iloc[-1]:.0f} after "
-        f"{arm[x].iloc[-1]:,.0f} {unit}"
+    return _listed(
+        f"{arm_label(arm.iloc[-1])}: {readable(arm['point'].iloc[-1])} after "
+        f"{readable(arm[x].iloc[-1])} {unit}"
         for *_, arm in _arms(curves)
     )
 
 
 def _last_means(rows: pd.DataFrame) -> str:
-    return "; ".join(
+    return _listed(
         f"{arm_label(arm.iloc[-1])}: trailing mean "
-        f"{arm.groupby('seed')['trailing_mean'].last().mean():.0f} at the end"
+        f"{readable(arm.groupby('seed')['trailing_mean'].last().mean())} at the end"
         for *_, arm in _arms(rows)
     )
 
 
-def _diagnostic_words(updates: pd.DataFrame, environment: str) -> str:
-    return "; ".join(
+def _diagnostic_words(updates: pd.DataFrame) -> str:
+    return _listed(
         f"{arm_label(arm.iloc[-1])}: mean KL {arm['kl_nats'].mean():.2g}, entropy from "
-        f"{arm['entropy_nats'].iloc[0]:.2f} to {arm['entropy_nats'].iloc[-1]:.2f}"
-        for *_, arm in _arms(updates[updates["environment"] == environment])
+        f"{readable(entropy.iloc[0])} to {readable(entropy.iloc[-1])}"
+        for *_, arm in _arms(updates)
+        for entropy in [arm.groupby("update")["entropy_nats"].mean()]
     )
 
 
 def _rate_words(rates: pd.DataFrame) -> str:
-    return "; ".join(
-        f"{arm_label(r)}: {r['steps_per_s']:,.0f} steps/s" for _, r in rates.iterrows()
-    )
+    return _listed(f"{arm_label(r)}: {r['steps_per_s']:,.0f} steps/s" for _, r in rates.iterrows())
 
 
 def _arms(

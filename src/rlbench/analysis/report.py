@@ -6,23 +6,26 @@ Out:     `report.html`; the same rows give the same bytes.
 
 import base64
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 import pandas as pd
 import yaml
 
-from rlbench.analysis.aggregate import ARM, Tables, mixed_code, require_runs
+from rlbench.analysis.aggregate import ARM, CELL, Tables, mixed_code, require_runs
 from rlbench.analysis.drawing import read_words
 from rlbench.analysis.sentences import answers, cautions, interval
-from rlbench.analysis.statistics import estimate
+from rlbench.analysis.statistics import Estimate
 from rlbench.analysis.tables import TABLES
 from rlbench.analysis.words import readable
 from rlbench.errors import RlbenchError
 from rlbench.records import write_whole
+from rlbench.spec.grid import slug
 from rlbench.spec.plan import Plan
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -63,10 +66,10 @@ def write_report(
     require_runs(tables, folder)
     versions = mixed_code(tables)
     if len(versions) > 1 and not allow_mixed:
-        listed = ", ".join(f"{digest} ({n} cells)" for digest, n in versions.items())
+        listed = ", ".join(f"{digest} ({n} runs)" for digest, n in versions.items())
         raise RlbenchError(
             f"{folder}: runs of different versions of the training code: {listed}. Run the old "
-            "cells again (`snakemake --forcerun train`), or pass --allow-mixed"
+            "ones again (`snakemake --forcerun train throughput`), or pass --allow-mixed"
         )
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("rlbench.analysis"),
@@ -112,18 +115,18 @@ def _headline(plan: Plan, tables: Tables) -> "Cells":
     final, threshold, rate, _ = made
     rows = []
     for arm in final.index:
-        seeds = tables.cells.set_index(ARM).loc[[arm], "final_return"].dropna().to_numpy()
-        reached, planned = threshold["reached"][arm], final["planned"][arm]
+        low, high, n = final["ci_low"][arm], final["ci_high"][arm], final["n"][arm]
+        there = f"{threshold['reached'][arm]} of {n}"
         rows.append(
             dict(zip(ARM, arm, strict=True))
             | {
-                "final return, IQM [95 %]": interval(estimate(seeds)) if len(seeds) else "",
+                "final return, IQM [95 %]": interval(Estimate(final["iqm"][arm], low, high, n)),
                 "threshold": threshold["threshold"][arm],
                 "median steps to it": threshold["median_steps"][arm],
                 "seconds to it": threshold["median_s"][arm],
-                "seeds there": f"{reached} of {planned}",
+                "seeds there": "" if np.isnan(threshold["threshold"][arm]) else there,
                 "steps/s": rate["steps_per_s"][arm],
-                "n": f"{final['n'][arm]} of {planned}",
+                "n": f"{n} of {final['planned'][arm]}",
             }
         )
     return _cells(pd.DataFrame(rows))
@@ -174,8 +177,8 @@ def _reproduce(plan: Plan, tables: Tables) -> list[tuple[str, str]]:
     """What to type to have it again."""
     done = tables.cells[tables.cells["status"] == "ok"].iloc[0]
     commit = json.loads(done["machine"])["git_commit"]
-    cell = "/".join(str(done[name]) for name in [*ARM, "seed"])
-    config = plan.config or "config.yaml"
+    cell = "/".join(slug(done[name]) for name in CELL)
+    config = shlex.quote(plan.config or "config.yaml")
     return [
         ("this code", f"git checkout {commit}"),
         ("the whole grid", f"snakemake --cores all --configfile {config}"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from rlbench.analysis.aggregate import Tables, mixed_code
+from rlbench.analysis.aggregate import ARM, Tables, mixed_code
 from rlbench.analysis.statistics import FEW_SEEDS, Estimate, estimate, paired_difference, speed
 from rlbench.analysis.words import count_of_environments, readable
 from rlbench.spec.plan import Plan
@@ -39,14 +39,16 @@ def cautions(tables: Tables, plan: Plan) -> list[str]:
     if plan.left_out:
         devices = ", ".join(plan.left_out)
         found.append(f"The devices are 'auto', and {devices} is not on this machine: left out.")
-    if len(plan.benchmark.seeds) <= FEW_SEEDS:
+    finished = tables.cells[tables.cells["status"] == "ok"].groupby(ARM).size()
+    if len(finished) and finished.min() <= FEW_SEEDS:
+        where = "per arm" if finished.min() == finished.max() else "in some arms"
         found.append(
-            f"Only {_seeds(len(plan.benchmark.seeds))} per arm: intervals from so few mean little; "
+            f"Only {_seeds(finished.min())} {where}: intervals from so few mean little; "
             "use five to ten before you conclude anything."
         )
     versions = mixed_code(tables)
     if len(versions) > 1:
-        parts = ", ".join(f"{digest} ({n} cells)" for digest, n in versions.items())
+        parts = ", ".join(f"{digest} ({n} runs)" for digest, n in versions.items())
         found.append(f"Runs of different versions of the training code are mixed: {parts}.")
     return found
 
@@ -59,25 +61,29 @@ def interval(found: Estimate) -> str:
 
 
 def _compare(cells: pd.DataFrame, place: dict[str, Any], pair: tuple[str, str]) -> str:
-    """Final return of two algorithms at one place, and whether the seeds decide."""
+    """Final return of two algorithms at one place, and whether the seeds that both have decide."""
     points = {
         name: estimate(cells[cells["algorithm"] == name]["final_return"].dropna().to_numpy())
         for name in pair
     }
     if not all(found.n for found in points.values()):
         return ""
-    better, other = sorted(pair, key=lambda name: -points[name].point)
-    difference = paired_difference(cells, better, other)
+    difference = paired_difference(cells, *pair)
+    if difference.point < 0:
+        pair = pair[::-1]
+        difference = paired_difference(cells, *pair)
+    better, other = pair
     where = f"{place['environment']} with {count_of_environments(place['num_envs'])}"
     opening = (
         f"On {where} ({place['device']}), {better.upper()} ends at {interval(points[better])} and "
         f"{other.upper()} at {interval(points[other])}"
     )
     if difference.n < 2:
-        return f"{opening}; one seed, so the data cannot say which is better."
+        shared = "one seed" if difference.n else "no seed"
+        return f"{opening}; {shared} in both, so the data cannot say which is better."
     decided = difference.low > 0 and difference.n > FEW_SEEDS
     verdict = f"{better.upper()} is better" if decided else "the data do not decide between them"
-    gap = f"paired difference {interval(difference)} over {_seeds(difference.n)}"
+    gap = f"mean paired difference {interval(difference)} over {_seeds(difference.n)}"
     return f"{opening}; {gap}: {verdict}."
 
 

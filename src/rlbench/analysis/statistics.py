@@ -44,11 +44,13 @@ def estimate(
 ) -> Estimate:
     """The statistic over seeds with its 95 % percentile-bootstrap interval.
 
+    The order of the seeds does not matter.
+
     Args:
         values: [n], one per seed.
         statistic: reduces an axis given by `axis`.
     """
-    data = np.asarray(values, np.float64)
+    data = np.sort(np.asarray(values, np.float64))
     if len(data) == 0:
         return Estimate(np.nan, np.nan, np.nan, 0)
     point = float(statistic(data, axis=-1))
@@ -99,7 +101,7 @@ def trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
 
 def speed(timings: pd.DataFrame) -> pd.DataFrame:
     """Speed of each arm without warm-up: ARM; median, lowest and highest steps/s; seconds."""
-    timed = timings[~timings["warmup"].astype(bool)]
+    timed = timings[~timings["warmup"]]
     return (
         timed.groupby(ARM, sort=False)
         .agg(

@@ -46,7 +46,8 @@ def time_to_threshold(tables: Tables, plan: Plan) -> pd.DataFrame:
     """Steps, and seconds alone on the machine, until an evaluation reaches the threshold.
 
     A run that never does counts as infinite, so the median is infinite (empty) if half do not.
-    Seconds are steps over the arm's measured steps/s.
+    An environment without a threshold has empty numbers too. Seconds are steps over the arm's
+    measured steps/s.
     """
     rates = speed(tables.timings).set_index(ARM)["steps_per_s"]
     steps = {env: steps_to(tables.evaluations, t) for env, t in plan.benchmark.thresholds.items()}
@@ -67,7 +68,7 @@ def time_to_threshold(tables: Tables, plan: Plan) -> pd.DataFrame:
                 "earliest_steps": min(finite, default=np.nan),
                 "latest_steps": max(finite, default=np.nan),
                 "reached": len(finite),
-                "n": len(per_seed),
+                "n": int((cells["status"] == "ok").sum()),
                 "planned": len(cells),
             }
         )
@@ -81,7 +82,11 @@ def throughput(tables: Tables, plan: Plan) -> pd.DataFrame:
     table = planned.merge(found, on=ARM, how="left").rename(
         columns={"steps": "steps_per_update", "wall_s": "update_total_s", "n": "timed_updates"}
     )
-    return table.assign(timed_updates=table["timed_updates"].fillna(0).astype(int))
+    timing = plan.benchmark.throughput
+    wanted = timing.updates * timing.repeats if timing.measure == "always" else 0
+    return table.assign(
+        timed_updates=table["timed_updates"].fillna(0).astype(int), planned_updates=wanted
+    )
 
 
 def wall_clock(tables: Tables, plan: Plan) -> pd.DataFrame:
@@ -123,8 +128,8 @@ TABLES: dict[str, Maker] = {
 def as_markdown(table: pd.DataFrame) -> str:
     """A table for a person: three significant digits or more, empty where there is no number."""
     sides = ["right" if pd.api.types.is_numeric_dtype(kind) else "left" for kind in table.dtypes]
-    text = table.map(readable).to_markdown(index=False, colalign=sides, disable_numparse=True)
-    return text + "\n"
+    texts = table.map(lambda value: readable(value).replace("|", r"\|").replace("\n", " "))
+    return texts.to_markdown(index=False, colalign=sides, disable_numparse=True) + "\n"
 
 
 def _by_arm(cells: pd.DataFrame, plan: Plan) -> list[tuple[dict[str, Any], pd.DataFrame]]:

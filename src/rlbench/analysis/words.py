@@ -17,7 +17,7 @@ def readable(value: Any) -> str:
     if value is None or (isinstance(value, float) and not np.isfinite(value)):
         return ""
     if not isinstance(value, float):
-        return f"{value:,}" if isinstance(value, int) else str(value)
+        return f"{value:,}" if isinstance(value, int | np.integer) else str(value)
     if abs(value) >= 1000 or value == int(value):
         text = f"{value:,.0f}"
     else:
@@ -36,6 +36,11 @@ def arm_label(row: "pd.Series[Any]") -> str:
         f"{row['algorithm'].upper()}, {row['environment']}, "
         f"{count_of_environments(row['num_envs'])}, {row['device']}"
     )
+
+
+def bar_label(row: "pd.Series[Any]") -> str:
+    """An arm where its environment is known: algorithm, num_envs, device."""
+    return f"{row['algorithm'].upper()}, {count_of_environments(row['num_envs'])}, {row['device']}"
 
 
 def thousands(value: float, _: int) -> str:

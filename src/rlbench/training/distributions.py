@@ -24,8 +24,8 @@ class Distribution(Protocol):
         """The parameter tensors, in the order of the fields."""
         ...
 
-    def detach(self) -> Self:
-        """The same distribution, cut from the graph."""
+    def frozen(self) -> Self:
+        """A copy without gradient that later changes of the weights do not reach."""
         ...
 
     def act(self, noise: Tensor) -> Tensor:
@@ -65,9 +65,9 @@ class DiagonalGaussian:
         """Mean and log deviation."""
         return self.mean, self.log_std
 
-    def detach(self) -> "DiagonalGaussian":
-        """The same distribution, cut from the graph."""
-        return DiagonalGaussian(self.mean.detach(), self.log_std.detach())
+    def frozen(self) -> "DiagonalGaussian":
+        """A copy without gradient that later changes of the weights do not reach."""
+        return DiagonalGaussian(self.mean.detach().clone(), self.log_std.detach().clone())
 
     def act(self, noise: Tensor) -> Tensor:
         """A = mu + sigma z, z standard normal; [B, A]."""
@@ -111,9 +111,9 @@ class Categorical:
         """The logits."""
         return (self.logits,)
 
-    def detach(self) -> "Categorical":
-        """The same distribution, cut from the graph."""
-        return Categorical(self.logits.detach())
+    def frozen(self) -> "Categorical":
+        """A copy without gradient that later changes of the weights do not reach."""
+        return Categorical(self.logits.detach().clone())
 
     def act(self, noise: Tensor) -> Tensor:
         """The Gumbel-max trick: argmax(logits + g), g standard Gumbel; [B]."""

@@ -154,12 +154,12 @@ def _portion(session: Session) -> tuple[int, int | None]:
 
 
 def _due_evaluation(session: Session, log: Log, *, final: bool) -> int | None:
-    """The multiple of eval_every_steps that has been reached, the end of the run, or None."""
+    """The end of the run, the latest multiple of eval_every_steps if it is new, or None."""
     every, steps = session.job.eval_every_steps, session.collector.env_steps
+    if final:
+        return session.job.total_steps or steps
     reached = steps // every * every
-    if reached > log.evaluations[-1].due_steps:
-        return reached
-    return steps if final else None
+    return reached if reached > log.evaluations[-1].due_steps else None
 
 
 def _evaluate(session: Session, evaluator: Evaluator, log: Log, due_steps: int) -> None:

@@ -38,7 +38,7 @@ def fisher_product(actor: Actor, observations: Tensor, damping: float) -> Produc
     weights = list(actor.parameters())
     policy = actor(observations)
     outputs = policy.parameters
-    frozen = policy.detach()
+    frozen = policy.frozen()
     cotangents = [torch.zeros_like(output, requires_grad=True) for output in outputs]
     pulled = _flat(torch.autograd.grad(outputs, weights, cotangents, create_graph=True))
 

@@ -47,7 +47,7 @@ class PPOLearner:
         self._anneal(remaining)
         batch = make_batch(rollout, self._settings)
         with torch.no_grad():
-            old = self._actor(batch.observations)
+            old = self._actor(batch.observations).frozen()
         steps = [self._step(batch, chosen) for chosen in self._minibatches(batch.size)]
         sizes = torch.tensor([size for size, _ in steps], device=batch.values.device)
         means = sizes / sizes.sum() @ torch.stack([numbers for _, numbers in steps])

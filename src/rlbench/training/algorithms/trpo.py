@@ -94,7 +94,7 @@ class TRPOLearner:
         """
         settings = self._settings
         policy = self._actor(batch.observations)
-        old, old_surrogate = policy.detach(), _surrogate(policy, batch)
+        old, old_surrogate = policy.frozen(), _surrogate(policy, batch)
         g = gradient(old_surrogate, self._actor)
         norm = g.norm().item()
         if not 0 < norm < float("inf"):

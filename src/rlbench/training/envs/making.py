@@ -4,6 +4,7 @@ In:      a Gymnasium id.
 Out:     an environment whose errors say which one of the batch they come from.
 """
 
+import multiprocessing
 import signal
 import traceback
 from copy import copy
@@ -63,11 +64,10 @@ class Maker:
 
     environment: str
     index: int
-    in_worker: bool = False
 
     def __call__(self) -> gym.Env[Any, Any]:
         """The environment; a worker leaves Ctrl-C to its parent."""
-        if self.in_worker:
+        if multiprocessing.parent_process() is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         return Labelled(make_one(self.environment), self.index)
 
@@ -81,9 +81,7 @@ def make_one(environment: str) -> gym.Env[Any, Any]:
     try:
         return gym.make(environment, disable_env_checker=True)
     except ModuleNotFoundError as error:
-        raise InputError(
-            f"environment '{environment}': no module '{error.name}'; install it"
-        ) from error
+        raise InputError(f"environment '{environment}': {error}") from error
     except gym.error.DependencyNotInstalled as error:
         raise InputError(f"environment '{environment}': {error}") from error
     except gym.error.Error as error:

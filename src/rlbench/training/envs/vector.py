@@ -8,6 +8,7 @@ transition is real; its true final observation comes beside the first one of the
 """
 
 import multiprocessing
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -50,7 +51,7 @@ class Environments:
         self._seeds: list[int | None] = list(seeds)
         self._timeout_s = timeout_s
         self._steps = 0
-        makers = [Maker(environment, i, self.mode == "async") for i in range(len(seeds))]
+        makers = [Maker(environment, i) for i in range(len(seeds))]
         self._envs = _vectorise(makers, self.mode)
 
     @property
@@ -98,7 +99,7 @@ class Environments:
     def close(self) -> None:
         """End every environment; worker processes are terminated."""
         if isinstance(self._envs, AsyncVectorEnv):
-            self._envs.close(terminate=True)
+            _end_workers(self._envs)
         else:
             self._envs.close()
 
@@ -136,7 +137,9 @@ class Environments:
         """What the workers answer, or a message about the one that did not."""
         envs = cast("AsyncVectorEnv", self._envs)
         try:
-            return wait(timeout=self._timeout_s)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an error comes as a warning too, then is raised
+                return wait(timeout=self._timeout_s)
         except multiprocessing.TimeoutError:
             silent = [i for i, pipe in enumerate(envs.parent_pipes) if not pipe.poll()]
             raise RunFailed(
@@ -150,6 +153,21 @@ class Environments:
                 f"the process of environment {dead[0] if dead else '?'} died at step "
                 f"{self._steps} (exit code {code}); run with vector mode 'sync' to see why"
             ) from error
+
+
+def _end_workers(envs: AsyncVectorEnv) -> None:
+    """End the worker processes, whatever they are doing.
+
+    Gymnasium's own close first waits for an answer that a dead or hanging worker never gives.
+    """
+    for process in envs.processes:
+        process.terminate()
+    for process in envs.processes:
+        process.join()
+    for pipe in envs.parent_pipes:
+        if pipe is not None:
+            pipe.close()
+    envs.closed = True
 
 
 def inspect(environment: str, mode: VectorMode, num_envs: int) -> tuple[EnvSpec, VectorMode]:
