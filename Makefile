@@ -6,7 +6,7 @@ BIN := $(CURDIR)/.venv/bin
 SNAKEMAKE := PATH="$(BIN):$$PATH" $(BIN)/snakemake --cores $(CORES)
 READY := .venv/.ready
 
-.PHONY: help setup report benchmark reference test check format lock clean
+.PHONY: help setup report benchmark reference test check format docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ format: setup ## format Python and Snakemake files
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 	$(BIN)/snakefmt Snakefile workflow
+
+docs: setup ## write config/README.md from the settings
+	$(BIN)/python -m rlbench.spec.document > config/README.md
 
 lock: ## write requirements.lock anew from pyproject.toml
 	rm -rf .venv-lock

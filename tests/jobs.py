@@ -38,7 +38,9 @@ def trained(which: Job, folder: Path) -> Finished:
 
 def repeatable(folder: Path) -> dict[str, pd.DataFrame]:
     """The rows of a run without the columns that are clock readings."""
-    tables = {kind.__name__: read_rows(kind, folder) for kind in (UpdateRow, EpisodeRow, EvaluationRow)}
+    tables = {
+        kind.__name__: read_rows(kind, folder) for kind in (UpdateRow, EpisodeRow, EvaluationRow)
+    }
     return {
         name: table[[c for c in table.columns if not c.endswith("_s")]]
         for name, table in tables.items()

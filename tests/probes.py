@@ -112,7 +112,7 @@ class F64(Probe):
     """float64 observations of shape [2, 3]; the action comes back as the reward."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2, 3), np.float64)
-    action_space = spaces.Box(np.float32([-1, -0.5]), np.float32([2, 0.5]))
+    action_space = spaces.Box(np.array([-1, -0.5], "f4"), np.array([2, 0.5], "f4"))
 
     def observe(self) -> Any:
         return np.arange(6, dtype=np.float64).reshape(2, 3) + self.steps
@@ -181,10 +181,15 @@ class Signal(Probe):
         return True
 
 
-LIMITS = {"Fixed3": (Probe, 3), "Inf50": (Probe, 50), "Dies3": (Dies3, 50), "InPlace": (InPlace, 3)}
+LIMITS: dict[str, tuple[type[Probe], int]] = {
+    "Fixed3": (Probe, 3),
+    "Inf50": (Probe, 50),
+    "Dies3": (Dies3, 50),
+    "InPlace": (InPlace, 3),
+}
 PLAIN = (Nan100, NanObservation, Raise50, Hang50, Exit50, Slow, DictObs, F64, Echo, Target, Bandit)
 
+LIMITS |= {probe.__name__: (probe, 200) for probe in (*PLAIN, Signal)}
+
 for name, (probe, limit) in LIMITS.items():
-    gym.register(f"{name}-v0", probe, max_episode_steps=limit)
-for probe in (*PLAIN, Signal):
-    gym.register(f"{probe.__name__}-v0", probe, max_episode_steps=200)
+    gym.register(f"{name}-v0", f"probes:{probe.__name__}", max_episode_steps=limit)

@@ -60,7 +60,9 @@ def test_the_sum_of_eq_16() -> None:
         for n in range(3):
             total, weight = 0.0, 1.0
             for later in range(t, 7):
-                total += weight * float(torch.tensor(r.tolist())[later, n] + 0.9 * w[later, n] - v[later, n])
+                total += weight * float(
+                    torch.tensor(r.tolist())[later, n] + 0.9 * w[later, n] - v[later, n]
+                )
                 weight *= 0.9 * 0.8
                 if ended[later, n]:
                     break

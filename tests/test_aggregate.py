@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+
 from results_folder import (
     ENVIRONMENT,
     REASON,
@@ -19,7 +20,6 @@ from results_folder import (
     write_run,
     write_timings,
 )
-
 from rlbench.analysis.aggregate import (
     gather,
     mixed_code,
@@ -183,7 +183,7 @@ def test_rows_of_a_newer_schema_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "runs" / PPO_0.path / EvaluationRow.file
     table = pq.read_table(path)
     pq.write_table(table.replace_schema_metadata({"schema_version": "2"}), path)
-    with pytest.raises(InputError, match="schema 2.*update rlbench"):
+    with pytest.raises(InputError, match=r"schema 2.*update rlbench"):
         gather(plan, tmp_path)
 
 
@@ -218,3 +218,15 @@ def test_nothing_finished_still_has_typed_columns(tmp_path: Path) -> None:
 def test_nothing_finished_is_nothing_to_report(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no finished run among 12 cells"):
         require_runs(gather(plan_of(make_benchmark()), tmp_path), tmp_path)
+
+
+def test_a_run_of_another_job_is_outdated_and_left_out(tmp_path: Path) -> None:
+    """By hand: the config changed, the runs did not; they must not pass for the new config's."""
+    benchmark = handmade(tmp_path).benchmark
+    changed = plan_of(benchmark.model_copy(update={"hyperparameters": {"trpo": {"max_kl": 0.5}}}))
+    cells = gather(changed, tmp_path).cells
+    before = gather(plan_of(benchmark), tmp_path).cells
+    trpo = cells["algorithm"] == "trpo"
+    assert (cells[trpo & (before["status"] == "ok")]["status"] == "outdated").all()
+    assert (cells[~trpo]["status"] == before[~trpo]["status"]).all()
+    assert cells[trpo]["final_return"].isna().all()

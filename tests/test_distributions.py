@@ -1,5 +1,7 @@
 """Against torch.distributions and against derivatives taken by autograd."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -22,7 +24,8 @@ def categorical(seed: int) -> Categorical:
     return Categorical(torch.randn(5, 4, generator=generator, dtype=torch.float64))
 
 
-def peer(policy: DiagonalGaussian | Categorical) -> Independent | TorchCategorical:
+def peer(policy: DiagonalGaussian | Categorical) -> Any:
+    """The same distribution as torch.distributions has it."""
     if isinstance(policy, Categorical):
         return TorchCategorical(logits=policy.logits)
     return Independent(Normal(policy.mean, policy.log_std.exp()), 1)
@@ -75,5 +78,7 @@ def test_gumbel_noise_draws_the_probabilities() -> None:
 def test_the_mode_is_the_most_probable_action(policy: Distribution) -> None:
     best = policy.log_prob(policy.mode())
     for seed in range(20):
-        noise = torch.randn(5, policy.parameters[0].shape[1], generator=torch.Generator().manual_seed(seed))
+        noise = torch.randn(
+            5, policy.parameters[0].shape[1], generator=torch.Generator().manual_seed(seed)
+        )
         assert (policy.log_prob(policy.act(noise)) <= best).all()

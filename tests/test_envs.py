@@ -4,9 +4,9 @@ import multiprocessing
 import re
 
 import numpy as np
-import probes  # noqa: F401 (registers the environments)
 import pytest
 
+import probes  # noqa: F401 (registers the environments)
 from rlbench.errors import InputError, RunFailed
 from rlbench.spec.job import VectorMode
 from rlbench.training.envs.spaces import Continuous
@@ -18,6 +18,13 @@ MODES: list[VectorMode] = ["sync", "async"]
 def still(envs: Environments) -> np.ndarray:
     """An action that does nothing."""
     return np.zeros((envs.count, 1), np.float32)
+
+
+def play(envs: Environments, steps: int) -> None:
+    """Reset, and do nothing for so many steps."""
+    envs.reset()
+    for _ in range(steps):
+        envs.step(still(envs))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -97,9 +104,7 @@ def test_boxes_of_every_kind_are_clipped(low: object, high: object, expected: ob
 @pytest.mark.parametrize("mode", MODES)
 def test_an_error_carries_its_environment_step_and_words(mode: VectorMode) -> None:
     with Environments("probes:Raise50-v0", mode, [1, 2]) as envs, pytest.raises(RunFailed) as error:
-        envs.reset()
-        for _ in range(60):
-            envs.step(still(envs))
+        play(envs, 60)
     assert re.match(r"environment [01] raised ValueError at step 50: the probe's", str(error.value))
     assert "probes.py" in str(error.value)
     assert not multiprocessing.active_children()
@@ -110,9 +115,7 @@ def test_a_hanging_environment_is_named_and_ended() -> None:
         Environments("probes:Hang50-v0", "async", [1, 2], timeout_s=2) as envs,
         pytest.raises(RunFailed, match=r"environment [01] did not answer within 2 s at step 50"),
     ):
-        envs.reset()
-        for _ in range(60):
-            envs.step(still(envs))
+        play(envs, 60)
     assert not multiprocessing.active_children()
 
 
@@ -121,23 +124,20 @@ def test_a_dead_process_is_named() -> None:
         Environments("probes:Exit50-v0", "async", [1, 2]) as envs,
         pytest.raises(RunFailed, match=r"process of environment [01] died at step 50 \(exit code"),
     ):
-        envs.reset()
-        for _ in range(60):
-            envs.step(still(envs))
+        play(envs, 60)
     assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize(
-    ("probe", "what"), [("Nan100", r"reward \(nan\) at step 100"), ("NanObservation", "observation")]
+    ("probe", "what"),
+    [("Nan100", r"reward \(nan\) at step 100"), ("NanObservation", "observation")],
 )
 def test_a_number_that_is_not_finite_stops_the_run(probe: str, what: str) -> None:
     with (
         Environments(f"probes:{probe}-v0", "sync", [1]) as envs,
         pytest.raises(RunFailed, match=f"environment 0 gave a non-finite {what}"),
     ):
-        envs.reset()
-        for _ in range(200):
-            envs.step(still(envs))
+        play(envs, 200)
 
 
 @pytest.mark.parametrize(

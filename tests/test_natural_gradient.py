@@ -27,7 +27,9 @@ def tiny(spec: EnvSpec, action_std: str) -> tuple[Actor, Tensor]:
     actor = actor.double()
     with torch.no_grad():
         for parameter in actor.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+            parameter.add_(
+                0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+            )
     states = torch.randn(11, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     return actor, states
 
@@ -40,7 +42,8 @@ def explicit_hessian_of_kl(actor: Actor, states: Tensor) -> Tensor:
 
     def kl(*weights: Tensor) -> Tensor:
         new = torch.func.functional_call(actor, dict(zip(names, weights, strict=True)), (states,))
-        return old.kl_to(new).mean()
+        mean: Tensor = old.kl_to(new).mean()
+        return mean
 
     blocks = torch.autograd.functional.hessian(kl, values)
     sizes = [value.numel() for value in values]
@@ -76,7 +79,9 @@ def test_conjugate_gradients_solve_a_large_system_and_report_the_residual() -> N
     early = conjugate_gradients(lambda v: matrix @ v, target, 10, tolerance=1e-20)
     torch.testing.assert_close(early.residual, (target - matrix @ early.vector).norm())
     full = conjugate_gradients(lambda v: matrix @ v, target, 200, tolerance=1e-20)
-    torch.testing.assert_close(full.vector, torch.linalg.solve(matrix, target), rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(
+        full.vector, torch.linalg.solve(matrix, target), rtol=1e-7, atol=1e-9
+    )
 
 
 def test_conjugate_gradients_stop_at_the_tolerance() -> None:

@@ -9,16 +9,17 @@ from rlbench.errors import RunFailed
 from rlbench.spec.algorithms import PPO
 from rlbench.training.algorithms.ppo import PPOLearner, clipped_surrogate
 from rlbench.training.envs.spaces import Continuous, EnvSpec
-from rlbench.training.policy import Actor, Critic, make_actor_critic
+from rlbench.training.policy import Actor, Critic, GaussianActor, make_actor_critic
 from rlbench.training.rollout import Rollout
 
 SPEC = EnvSpec(3, Continuous((1,), np.array([-2.0]), np.array([2.0]), np.dtype("f4")))
 CPU = torch.device("cpu")
 
 
-def learner(**settings: object) -> tuple[PPOLearner, Actor, Critic]:
+def learner(**settings: object) -> tuple[PPOLearner, GaussianActor, Critic]:
     chosen = PPO.model_validate({"hidden_sizes": (8,)} | settings)
     actor, critic = make_actor_critic(SPEC, chosen, torch.Generator().manual_seed(0), CPU)
+    assert isinstance(actor, GaussianActor)
     return PPOLearner(chosen, actor, critic, torch.Generator().manual_seed(1)), actor, critic
 
 

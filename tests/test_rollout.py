@@ -1,8 +1,8 @@
 import numpy as np
-import probes  # noqa: F401 (registers the environments)
 import pytest
 import torch
 
+import probes  # noqa: F401 (registers the environments)
 from rlbench.spec.algorithms import PPO
 from rlbench.spec.job import VectorMode
 from rlbench.training.advantages import advantages

@@ -30,7 +30,9 @@ def test_the_streams_of_a_seed_repeat_and_differ_from_each_other() -> None:
     draws = []
     for name in ("initialisation", "noise", "shuffling"):
         one = torch.randn(4, generator=getattr(first, name))
-        torch.testing.assert_close(one, torch.randn(4, generator=getattr(again, name)), rtol=0, atol=0)
+        torch.testing.assert_close(
+            one, torch.randn(4, generator=getattr(again, name)), rtol=0, atol=0
+        )
         draws.append(tuple(one.tolist()))
     assert len(set(draws)) == 3
 

@@ -70,7 +70,7 @@ def test_two_seeds_by_hand() -> None:
 def test_three_seeds_by_enumeration() -> None:
     """All 27 resamples are equally likely; the ends each have 1/27, more than 2.5 %."""
     values = [1.0, 4.0, 10.0]
-    means = sorted(np.mean(drawn) for drawn in product(values, repeat=3))
+    means = sorted(float(np.mean(drawn)) for drawn in product(values, repeat=3))
     found = estimate(values)
     assert (found.low, found.high) == (means[0], means[-1])
     assert found.point == 5.0

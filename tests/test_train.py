@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from jobs import job, repeatable, trained
 
+from jobs import job, repeatable, trained
 from rlbench.errors import InputError, RunFailed
 from rlbench.records import (
     EpisodeRow,
@@ -175,7 +175,7 @@ def test_a_killed_run_leaves_no_run_and_no_process(sign: signal.Signals, tmp_pat
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=heed_ctrl_c,  # noqa: PLW1509 (no threads here)
     )
     assert process.stderr is not None
     assert "ppo on Pendulum-v1" in process.stderr.readline()
@@ -191,6 +191,11 @@ def test_a_killed_run_leaves_no_run_and_no_process(sign: signal.Signals, tmp_pat
     while any(is_running(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(is_running(pid) for pid in workers)
+
+
+def heed_ctrl_c() -> None:
+    """Undo what a shell in the background hands down: ignoring SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def children_of(pid: int) -> Iterator[int]:

@@ -24,7 +24,7 @@ from rlbench.spec.grid import Cell, cells, job
 from rlbench.spec.job import Job, RunSettings, ThroughputJob
 from rlbench.spec.plan import Plan, make_plan
 from rlbench.spec.presets import resolve
-from rlbench.spec.settings import parsed, validated
+from rlbench.spec.settings import fields_of, parsed, validated
 
 if TYPE_CHECKING:
     from rlbench.training.train import Finished
@@ -408,10 +408,7 @@ def _flat_flags(title: str, *models: BaseModel, algorithm: str = "") -> type[Any
         kind: Any = Annotated[names, tyro.conf.arg(help="Algorithm to train.")]
         flags.append(("algorithm", kind, field(default=algorithm)))
     for model in models:
-        own_first = sorted(
-            type(model).model_fields.items(), key=lambda f: f[0] not in type(model).__annotations__
-        )
-        for name, info in own_first:
+        for name, info in fields_of(type(model)).items():
             if name != "name":
                 metavar = "INT" if type(None) in get_args(info.annotation) else None
                 help_text = tyro.conf.arg(help=info.description, metavar=metavar)

@@ -9,6 +9,7 @@ import platform
 import resource
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -128,9 +129,8 @@ def configure_torch(cpu_threads: int, matmul_precision: str, deterministic: bool
     import torch
 
     torch.set_num_threads(cpu_threads)
-    inter_op = min(cpu_threads, 4)
-    if torch.get_num_interop_threads() != inter_op:
-        torch.set_num_interop_threads(inter_op)
+    with suppress(RuntimeError):  # taken once per process; what is in use goes into run.json
+        torch.set_num_interop_threads(min(cpu_threads, 4))
     torch.set_float32_matmul_precision(matmul_precision)
     torch.use_deterministic_algorithms(deterministic)
 

@@ -18,7 +18,6 @@ from rlbench.records import (
     RUN_FACTS,
     EpisodeRow,
     EvaluationRow,
-    Failure,
     ResourceRow,
     Row,
     RunFacts,
@@ -32,7 +31,7 @@ from rlbench.records import (
     write_table,
     write_whole,
 )
-from rlbench.spec.grid import Arm, Cell, arms
+from rlbench.spec.grid import Arm, Cell, arms, job
 from rlbench.spec.plan import Plan
 from rlbench.spec.settings import parsed
 
@@ -48,7 +47,8 @@ class Tables:
     """All rows of a benchmark, and the state of every cell."""
 
     cells: pd.DataFrame
-    """One row per planned cell: CELL, status (ok, failed, missing), reason, facts of the run."""
+    """One row per planned cell: CELL, status (ok, failed, missing, outdated), reason, facts of the
+    run."""
     updates: pd.DataFrame
     """CELL and the columns of UpdateRow."""
     episodes: pd.DataFrame
@@ -68,7 +68,8 @@ def gather(plan: Plan, folder: Path) -> Tables:
     """
     planned = plan.cells
     found = {cell: _facts_of(folder / "runs" / cell.path) for cell in planned}
-    done = [cell for cell, facts in found.items() if facts is not None]
+    outdated = {c for c, facts in found.items() if facts and facts.job != job(plan.benchmark, c)}
+    done = [cell for cell, facts in found.items() if facts and cell not in outdated]
 
     def rows(kind: type[Row]) -> pd.DataFrame:
         return _concat(
@@ -76,14 +77,17 @@ def gather(plan: Plan, folder: Path) -> Tables:
         )
 
     evaluations = _evaluation_means(rows(EvaluationRow))
-    states = pd.DataFrame([_state(cell, found[cell], folder) for cell in planned])
+    states = [
+        _outdated(cell) if cell in outdated else _state(cell, found[cell], folder)
+        for cell in planned
+    ]
     final = evaluations.sort_values("env_steps").groupby(CELL, sort=False).last().reset_index()
     final = final.rename(columns={"episode_return": "final_return"})
     resources = rows(ResourceRow)
     return Tables(
-        cells=states.merge(final[[*CELL, "final_return"]], on=CELL, how="left").merge(
-            resources[[*CELL, "peak_memory_mib"]], on=CELL, how="left"
-        ),
+        cells=pd.DataFrame(states)
+        .merge(final[[*CELL, "final_return"]], on=CELL, how="left")
+        .merge(resources[[*CELL, "peak_memory_mib"]], on=CELL, how="left"),
         updates=rows(UpdateRow),
         episodes=rows(EpisodeRow),
         evaluations=evaluations,
@@ -142,7 +146,9 @@ def _state(cell: Cell, facts: RunFacts | None, folder: Path) -> dict[str, object
     """One row of the table of cells."""
     if facts is None:
         failure = read_failure(folder / "state" / cell.path)
-        return asdict(cell) | _absent(failure)
+        if failure:
+            return asdict(cell) | _absent("failed", failure.reason)
+        return asdict(cell) | _absent("missing", "not run, or stopped before its end")
     return asdict(cell) | {
         "status": "ok",
         "reason": "",
@@ -162,9 +168,12 @@ def _state(cell: Cell, facts: RunFacts | None, folder: Path) -> dict[str, object
     }
 
 
-def _absent(failure: Failure | None) -> dict[str, object]:
-    status = "failed" if failure else "missing"
-    reason = failure.reason if failure else "not run, or stopped before its end"
+def _outdated(cell: Cell) -> dict[str, object]:
+    reason = "run with another job than the plan's: run the workflow again"
+    return asdict(cell) | _absent("outdated", reason)
+
+
+def _absent(status: str, reason: str) -> dict[str, object]:
     numbers = (
         "actual_steps", "actual_batch", "episodes", "updates", "wall_s", "setup_s", "torch_threads",
     )  # fmt: skip

@@ -75,7 +75,9 @@ def unslug(text: str) -> str:
     return unquote(text)
 
 
-def expand_devices(devices: tuple[str, ...], present: tuple[str, ...]) -> tuple[str, ...]:
+def expand_devices(
+    devices: tuple[str, ...], present: tuple[str, ...], source: str = "config"
+) -> tuple[str, ...]:
     """The devices to run on: `auto` becomes what this machine has.
 
     Raises:
@@ -85,8 +87,8 @@ def expand_devices(devices: tuple[str, ...], present: tuple[str, ...]) -> tuple[
     missing = [device for device in named if device not in present]
     if missing:
         raise InputError(
-            f"devices: got '{missing[0]}', but PyTorch finds none on this machine; available: "
-            f"{', '.join(present)}. Remove '{missing[0]}' from `devices` or use 'auto'"
+            f"{source}: devices: got '{missing[0]}', but PyTorch finds none on this machine; "
+            f"available: {', '.join(present)}. Remove '{missing[0]}' from `devices` or use 'auto'"
         )
     return tuple(dict.fromkeys([*named, *(present if "auto" in devices else ())]))
 

@@ -32,7 +32,7 @@ def make_plan(benchmark: Benchmark, present: tuple[str, ...], config: str) -> Pl
     Raises:
         InputError: a device that is not here, or a cell that cannot run.
     """
-    devices = expand_devices(benchmark.devices, present)
+    devices = expand_devices(benchmark.devices, present, config)
     wanted = {"cpu", "cuda"} if "auto" in benchmark.devices else set()
     plan = Plan(
         benchmark=benchmark,

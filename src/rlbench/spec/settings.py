@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from rlbench.errors import InputError
@@ -24,6 +25,12 @@ class Settings(BaseModel):
 
 
 T = TypeVar("T", bound=Settings)
+
+
+def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model, its own before those that it shares with others."""
+    own = model.__annotations__
+    return dict(sorted(model.model_fields.items(), key=lambda field: field[0] not in own))
 
 
 def validated(model: type[T], values: dict[str, Any], source: str) -> T:
@@ -83,7 +90,7 @@ def _known_keys(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
     owner = _model_at(location[:-1], model)
     near = difflib.get_close_matches(str(location[-1]), owner.model_fields, n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    return f"{hint}allowed: {', '.join(owner.model_fields)}"
+    return f"{hint}allowed: {', '.join(fields_of(owner))}"
 
 
 def _model_at(location: Sequence[int | str], model: type[BaseModel]) -> type[BaseModel]:

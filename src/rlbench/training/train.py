@@ -72,6 +72,7 @@ def train(job: Job, folder: Path, progress: Progress, command: str, state: Path)
         InputError: the job cannot start.
         RunFailed: it started and could not be trusted to its end.
     """
+    (folder / RUN_FACTS).unlink(missing_ok=True)
     (state / FAILURE).unlink(missing_ok=True)
     try:
         with opened(job) as session:

@@ -21,7 +21,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from rlbench.errors import RunFailed
 from rlbench.machine import usable_cores
 from rlbench.spec.job import VectorMode
-from rlbench.training.envs.making import Maker, make_one
+from rlbench.training.envs.making import Maker
 from rlbench.training.envs.spaces import EnvSpec, describe_spaces
 from rlbench.training.stopwatch import seconds_of
 
@@ -177,8 +177,9 @@ def inspect(environment: str, mode: VectorMode, num_envs: int) -> tuple[EnvSpec,
 
     Raises:
         InputError: an unknown id or an unsupported space.
+        RunFailed: the environment raised while it was measured.
     """
-    env = make_one(environment)
+    env = Maker(environment, 0)()
     try:
         spec = describe_spaces(env, environment)
         return spec, _faster(env, num_envs) if mode == "auto" else mode

@@ -1,0 +1,90 @@
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rlbench import machine
+from rlbench.errors import InputError
+from rlbench.machine import choose_device, code_digest, configure_torch, describe, resources
+from rlbench.records import Gpu
+
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+
+
+def test_the_description_agrees_with_the_machine() -> None:
+    found = describe()
+    assert found.python == platform.python_version()
+    assert found.packages["torch"] == torch.__version__
+    assert found.packages["numpy"] == np.__version__
+    assert found.cpu_cores >= 1
+    assert found.memory_mib > 100
+    assert platform.node() not in found.model_dump_json() or len(platform.node()) < 4
+
+
+def test_the_digest_follows_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_digest()
+    assert before == code_digest()
+    package = tmp_path / "rlbench"
+    (package / "training").mkdir(parents=True)
+    (package / "records.py").write_text("1")
+    (package / "training" / "a.py").write_text("1")
+    monkeypatch.setattr(machine, "__file__", str(package / "machine.py"))
+    first = code_digest()
+    (package / "training" / "a.py").write_text("2")
+    assert len({before, first, code_digest()}) == 3
+
+
+@WITHOUT_GPU
+def test_cuda_asked_for_and_missing_names_the_way_out() -> None:
+    assert choose_device("auto") == "cpu"
+    with pytest.raises(
+        InputError, match=r"got 'cuda'.*available: cpu. Use 'auto' or 'cpu', or run"
+    ):
+        choose_device("cuda")
+
+
+def test_auto_is_cuda_where_pytorch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(name="A", memory_mib=1, driver="1")
+    monkeypatch.setattr(machine, "gpus", lambda: (gpu,))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device("auto") == choose_device("cuda") == "cuda"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto") == "cpu"
+
+
+def test_looking_at_the_machine_does_not_import_torch() -> None:
+    code = (
+        "import sys; from rlbench import machine; machine.describe(); machine.present_devices();"
+        "print('torch' in sys.modules or 'pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(bool(machine.gpus()))
+
+
+def test_torch_is_configured_as_asked() -> None:
+    configure_torch(1, "highest", deterministic=True)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.are_deterministic_algorithms_enabled()
+    configure_torch(1, "high", deterministic=False)
+    assert torch.get_num_threads() == 1
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_users_threading_layer_wins() -> None:
+    code = "import rlbench, os; print(os.environ['MKL_THREADING_LAYER'])"
+    for given, expected in (({}, "GNU"), ({"MKL_THREADING_LAYER": "INTEL"}, "INTEL")):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == expected
+
+
+def test_memory_is_counted() -> None:
+    before = resources().peak_memory_mib
+    block = np.ones(40 * 2**20)
+    assert resources().peak_memory_mib >= min(before, 300)
+    assert resources().peak_memory_mib > block.nbytes / 2**20 / 2

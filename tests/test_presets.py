@@ -1,0 +1,36 @@
+import pytest
+
+from rlbench.errors import InputError
+from rlbench.spec.algorithms import ALGORITHMS
+from rlbench.spec.config import load_yaml
+from rlbench.spec.presets import PRESETS, preset, resolve
+
+PAIRS = [(path.stem, env) for path in sorted(PRESETS.glob("*.yaml")) for env in load_yaml(path)]
+
+
+@pytest.mark.parametrize(("algorithm", "environment"), PAIRS)
+def test_every_preset_is_allowed_differs_from_the_defaults_and_has_sources(
+    algorithm: str, environment: str
+) -> None:
+    settings, origins = resolve(algorithm, environment, {}, "test")
+    default = ALGORITHMS[algorithm]()
+    for key, entry in preset(algorithm, environment).items():
+        assert getattr(settings, key) != getattr(default, key), key
+        assert len(entry.source) > 10
+        assert origins[key] == f"preset: {entry.source}"
+
+
+def test_there_is_a_preset_file_for_nothing_but_known_algorithms() -> None:
+    assert {algorithm for algorithm, _ in PAIRS} <= set(ALGORITHMS)
+
+
+def test_a_given_value_wins_and_says_so() -> None:
+    settings, origins = resolve("ppo", "Pendulum-v1", {"gamma": 0.5}, "flags")
+    assert (settings.gamma, origins["gamma"]) == (0.5, "flags")
+    assert origins["gae_lambda"].startswith("preset: ")
+    assert origins["activation"] == "default"
+
+
+def test_an_unknown_algorithm_is_refused() -> None:
+    with pytest.raises(InputError, match="got algorithm 'sac'; allowed: ppo, trpo"):
+        resolve("sac", "Pendulum-v1", {}, "flags")
