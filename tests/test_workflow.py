@@ -66,7 +66,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_command_makes_the_report(finished: Path) -> None:
-    results = finished / "results" / "tiny"
+    results = finished / "tiny"
     page = (results / "report.html").read_text()
     assert "4 of 4 cells" in page
     cells = pd.read_csv(results / "tables" / "cells.csv")
@@ -114,7 +114,7 @@ def test_a_failed_cell_is_seen_and_only_it_runs_again(tmp_path: Path) -> None:
     throughput = {"throughput": {"measure": "never"}}
     done = snakemake(tmp_path, algorithms=["ppo"], **grid, **throughput)
     assert done.returncode != 0
-    results = tmp_path / "results" / "tiny"
+    results = tmp_path / "tiny"
     assert not (results / "report.html").exists()
     page = (results / "partial" / "report.html").read_text()
     assert "1 of 2 cells" in page
@@ -145,7 +145,7 @@ def test_a_wrong_config_stops_everything_with_one_message(
     assert message in errors[0]
     assert str(tmp_path / "config.yaml") in errors[0]
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "results").exists()
+    assert not (tmp_path / "tiny").exists()
 
 
 def test_a_cell_repeats_outside_the_workflow(finished: Path, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_cell_repeats_outside_the_workflow(finished: Path, tmp_path: Path) -> 
         capture_output=True, check=True,
     )  # fmt: skip
     cell = "algorithm~trpo/environment~Pendulum-v1/num_envs~2/device~cpu/seed~1"
-    before = pd.read_parquet(finished / "results" / "tiny" / "runs" / cell / "evaluations.parquet")
+    before = pd.read_parquet(finished / "tiny" / "runs" / cell / "evaluations.parquet")
     pd.testing.assert_frame_equal(before, pd.read_parquet(tmp_path / "evaluations.parquet"))
 
 

@@ -16,12 +16,13 @@ from rlbench.spec.plan import make_plan
 min_version("9.13")
 
 
+ROOT = Path(workflow.basedir)
+
+
 def config_file():
     """The last --configfile, or config/config.yaml."""
     given = workflow.overwrite_configfiles
-    return (
-        Path(given[-1]) if given else Path(workflow.basedir) / "config" / "config.yaml"
-    )
+    return Path(given[-1]) if given else ROOT / "config" / "config.yaml"
 
 
 def devices_here():
@@ -40,16 +41,19 @@ def total_cores():
         return None
 
 
+CONFIG = config_file()
+SOURCE = str(CONFIG.relative_to(ROOT) if CONFIG.is_relative_to(ROOT) else CONFIG)
+
+
 def load_plan():
     """The plan of the config, or one message and exit code 2."""
-    path = config_file()
     try:
-        benchmark = load_benchmark(path, workflow.config_settings.config)
-        plan = make_plan(benchmark, devices_here(), str(path))
+        benchmark = load_benchmark(CONFIG, workflow.config_settings.config)
+        plan = make_plan(benchmark, devices_here(), SOURCE)
         cores = total_cores()
         if cores is not None and cores < benchmark.cpu_threads:
             raise InputError(
-                f"{path}: cpu_threads: got {benchmark.cpu_threads}, but --cores is {cores}; "
+                f"{SOURCE}: cpu_threads: got {benchmark.cpu_threads}, but --cores is {cores}; "
                 "raise --cores or lower cpu_threads"
             )
         return plan
@@ -59,10 +63,11 @@ def load_plan():
 
 
 PLAN = load_plan()
-SOURCE = str(config_file())
 CELLS = {cell.path: cell for cell in PLAN.cells}
 ARMS = {arm.path: arm for arm in grid.arms(PLAN.cells)}
-RESULTS = Path("results") / PLAN.benchmark.name
+RESULTS = Path(
+    PLAN.benchmark.name
+)  # in the working directory, results/ by the default profile
 PARTIAL = RESULTS / "partial"
 PLAN_JSON = PLAN.model_dump_json()
 
