@@ -3,7 +3,7 @@ PYTHON ?= python3
 CORES ?= all
 TORCH ?= 2.13.0
 BIN := $(CURDIR)/.venv/bin
-SNAKEMAKE := PATH="$(BIN):$$PATH" $(BIN)/snakemake --cores $(CORES)
+SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 READY := .venv/.ready
 
 .PHONY: help setup report benchmark reference test check format docs lock clean
@@ -32,7 +32,7 @@ reference: setup ## run config/reference.yaml: the published benchmark, hours
 	@echo "report: $(CURDIR)/results/reference/report.html"
 
 test: setup ## run the test suite
-	PATH="$(BIN):$$PATH" $(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 2
 
 check: setup ## lint, format, types, imports, workflow
 	$(BIN)/ruff check
@@ -40,7 +40,7 @@ check: setup ## lint, format, types, imports, workflow
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/snakefmt --check Snakefile workflow
-	PATH="$(BIN):$$PATH" $(BIN)/snakemake --lint
+	$(BIN)/snakemake --lint
 
 format: setup ## format Python and Snakemake files
 	$(BIN)/ruff format

@@ -33,7 +33,7 @@ def job(algorithm: str = "ppo", hyperparameters: dict[str, Any] | None = None, *
 
 def trained(which: Job, folder: Path) -> Finished:
     """Train a job, its files in a folder."""
-    return train(which, folder, Progress(), "test", folder)
+    return train(which, folder, Progress(), "test", folder / "state")
 
 
 def repeatable(folder: Path) -> dict[str, pd.DataFrame]:

@@ -74,7 +74,7 @@ def test_defaults_are_those_of_the_original_system(capsys: pytest.CaptureFixture
         "--env-name STR": "Pendulum-v1",
         "--batch-size INT": "2000",
         "--num-envs INT": str(min(4, cores)),
-        "--vector-mode {auto,sync,async}": "auto",
+        "--vector-mode {auto,sync,async,native}": "auto",
         "--cpu-threads INT": str(min(8, cores)),
         "--device {auto,cpu,cuda}": "auto",
         "--seed INT": "42",
@@ -99,7 +99,14 @@ def test_train_names_its_files_and_sums_up(
     text = capsys.readouterr().out
     for path in tmp_path.iterdir():
         assert f"wrote {path}" in text
-    for line in ("episodes", "steps", "updates", "wall time (s)", "steps/s", "line search"):
+    for line in (
+        "episodes",
+        "steps",
+        "updates",
+        "wall time (s)",
+        "steps/s, without evaluations",
+        "line search, step scale",
+    ):
         assert f"\n  {line} " in text
     assert "nan" not in text
 

@@ -155,6 +155,6 @@ def test_an_impossible_environment_is_refused_by_name(environment: str, message:
 
 def test_auto_takes_workers_only_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlbench.training.envs.vector.usable_cores", lambda: 8)
-    assert inspect("Pendulum-v1", "auto", 8)[1] == "sync"
+    assert inspect("probes:Inf50-v0", "auto", 8)[1] == "sync"
     assert inspect("probes:Slow-v0", "auto", 8)[1] == "async"
     assert inspect("probes:Slow-v0", "auto", 1)[1] == "sync"

@@ -33,7 +33,7 @@ def test_a_thing_is_done_in_one_place(word: str, allowed: set[str]) -> None:
 def test_functions_and_files_stay_short() -> None:
     """A file fits a person's head, a function a screen."""
     for path in SOURCES:
-        assert len(path.read_text().splitlines()) <= 450, path
+        assert len(path.read_text().splitlines()) <= 480, path
 
 
 def test_every_module_says_what_it_is() -> None:

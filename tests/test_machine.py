@@ -30,7 +30,8 @@ def test_the_digest_follows_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert before == code_digest()
     package = tmp_path / "rlbench"
     (package / "training").mkdir(parents=True)
-    (package / "records.py").write_text("1")
+    for name in ("records.py", "machine.py"):
+        (package / name).write_text("1")
     (package / "training" / "a.py").write_text("1")
     monkeypatch.setattr(machine, "__file__", str(package / "machine.py"))
     first = code_digest()

@@ -57,7 +57,7 @@ def explicit_hessian_of_kl(actor: Actor, states: Tensor) -> Tensor:
 @pytest.mark.parametrize(("spec", "action_std"), KINDS)
 def test_fisher_product_is_the_explicit_matrix(spec: EnvSpec, action_std: str) -> None:
     actor, states = tiny(spec, action_std)
-    product = fisher_product(actor, states, damping=0.1)
+    product = fisher_product(actor(states), actor, damping=0.1)
     size = sum(parameter.numel() for parameter in actor.parameters())
     columns = torch.stack([product(column) for column in torch.eye(size, dtype=torch.float64)])
     expected = explicit_hessian_of_kl(actor, states) + 0.1 * torch.eye(size, dtype=torch.float64)
@@ -103,8 +103,17 @@ def test_a_matrix_that_is_not_positive_gives_no_step(factor: float) -> None:
         return factor * vector
 
     found = conjugate_gradients(product, torch.ones(3), iterations=10, tolerance=0.0)
+    assert not found.positive
     assert found.vector.tolist() == [0, 0, 0]
     assert step_length(product, torch.ones(3), max_kl=0.01) is None
+
+
+def test_a_curvature_that_turns_negative_later_is_told() -> None:
+    """The first direction has positive curvature, the second does not."""
+    matrix = torch.diag(torch.tensor([4.0, -1.0]))
+    found = conjugate_gradients(lambda v: matrix @ v, torch.tensor([2.0, 1.0]), 10, tolerance=0.0)
+    assert not found.positive
+    assert found.vector.norm() > 0
 
 
 def test_the_step_reaches_the_bound_of_the_quadratic_model() -> None:

@@ -7,6 +7,7 @@ from torch import nn
 
 from rlbench.errors import RunFailed
 from rlbench.spec.algorithms import PPO
+from rlbench.training.algorithms.learner import minibatches, weighted_mean
 from rlbench.training.algorithms.ppo import PPOLearner, clipped_surrogate
 from rlbench.training.envs.spaces import Continuous, EnvSpec
 from rlbench.training.policy import Actor, Critic, GaussianActor, make_actor_critic
@@ -90,12 +91,19 @@ def test_a_last_minibatch_of_one_is_harmless(steps: int, minibatch: int, norm: s
 
 
 def test_every_sample_is_used_once_per_epoch() -> None:
-    updated, _, _ = learner(epochs=3, minibatch_size=4)
-    parts = updated._minibatches(10)
+    parts = minibatches(10, 4, 3, torch.Generator().manual_seed(0))
     assert [len(part) for part in parts] == [4, 4, 2] * 3
     for epoch in range(3):
         assert sorted(torch.cat(parts[3 * epoch : 3 * epoch + 3]).tolist()) == list(range(10))
     assert parts[0].tolist() != parts[3].tolist()
+
+
+def test_means_over_minibatches_weigh_by_size() -> None:
+    """Minibatches of 3 and 1 with values 1 and 5: (3 + 5) / 4."""
+    mean = weighted_mean(
+        [torch.tensor([1.0]), torch.tensor([5.0])], [torch.zeros(3), torch.zeros(1)]
+    )
+    assert mean.tolist() == [2.0]
 
 
 def test_the_metrics_are_of_the_step_that_was_taken() -> None:

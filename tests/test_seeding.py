@@ -13,6 +13,7 @@ def test_neighbouring_seeds_share_no_environment() -> None:
     """Public bug: `seed + i` makes seeds 0 and 1 share 7 of 8 environments."""
     drawn = [s for seed in range(5) for s in streams(seed).env_seeds]
     assert len(set(drawn)) == 40
+    assert max(drawn) < 2**31
 
 
 def test_evaluation_shares_no_environment_with_training() -> None:

@@ -14,7 +14,9 @@ import pytest
 import torch
 
 from jobs import job, repeatable, trained
+from rlbench import machine
 from rlbench.errors import InputError, RunFailed
+from rlbench.machine import code_digest
 from rlbench.records import (
     EpisodeRow,
     EvaluationRow,
@@ -26,8 +28,8 @@ from rlbench.records import (
 from rlbench.training.checkpoint import load_policy
 from rlbench.training.evaluate import Evaluator
 from rlbench.training.progress import Progress
-from rlbench.training.session import opened
-from rlbench.training.train import train
+from rlbench.training.session import Session, opened
+from rlbench.training.train import Log, run, train
 
 
 def same(one: Path, other: Path) -> bool:
@@ -65,10 +67,11 @@ def test_a_fresh_process_repeats_the_run(tmp_path: Path) -> None:
     assert same(tmp_path / "here", tmp_path / "there")
 
 
-def test_sync_and_async_train_the_same_policy(tmp_path: Path) -> None:
-    for mode in ("sync", "async"):
+def test_every_vector_mode_trains_the_same_policy(tmp_path: Path) -> None:
+    for mode in ("sync", "async", "native"):
         trained(job(vector_mode=mode), tmp_path / mode)
     assert same(tmp_path / "sync", tmp_path / "async")
+    assert same(tmp_path / "sync", tmp_path / "native")
     assert read_facts(tmp_path / "async").vector_mode == "async"
 
 
@@ -147,8 +150,8 @@ def test_rows_add_up(tmp_path: Path) -> None:
 def test_a_failed_run_leaves_its_reason_and_no_rows(mode: str, tmp_path: Path) -> None:
     with pytest.raises(RunFailed):
         trained(job(environment="probes:Raise50-v0", vector_mode=mode), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["failure.json"]
-    failure = read_failure(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["failure.json"]
+    failure = read_failure(tmp_path / "state")
     assert failure is not None
     assert "raised ValueError at step 50: the probe's own words" in failure.reason
 
@@ -157,14 +160,43 @@ def test_a_nan_reward_fails_the_run_and_the_next_success_clears_the_reason(tmp_p
     with pytest.raises(RunFailed, match=r"environment 0 gave a non-finite reward"):
         trained(job(environment="probes:Nan100-v0", total_steps=1000), tmp_path)
     trained(job(environment="probes:Inf50-v0"), tmp_path)
-    assert not (tmp_path / "failure.json").exists()
+    assert read_failure(tmp_path / "state") is None
     assert (tmp_path / "run.json").exists()
 
 
-def test_an_environment_that_cannot_be_had_starts_nothing(tmp_path: Path) -> None:
+def test_a_refused_job_leaves_an_earlier_run_alone(tmp_path: Path) -> None:
+    trained(job(), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.*")}
     with pytest.raises(InputError, match="supported: Box"):
         trained(job(environment="probes:DictObs-v0"), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["failure.json"]
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.*")} == before
+    assert len(before) == 6
+
+
+def test_a_run_that_fails_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
+    trained(job(), tmp_path)
+    with pytest.raises(RunFailed):
+        trained(job(environment="probes:Raise50-v0"), tmp_path)
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["failure.json"]
+
+
+def test_an_evaluation_that_does_not_end_fails_the_run(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="did not end within 30 steps; give the environment a time"):
+        trained(job(environment="probes:Inf50-v0", eval_max_steps=30), tmp_path)
+
+
+def test_provenance_is_taken_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code on disk may change while a run is on its way."""
+    digest = code_digest()
+
+    def run_and_edit(session: Session, progress: Progress) -> Log:
+        monkeypatch.setattr(machine, "code_digest", lambda: "edited")
+        return run(session, progress)
+
+    monkeypatch.setattr("rlbench.training.train.run", run_and_edit)
+    assert trained(job(), tmp_path).facts.machine.code_digest == digest
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
@@ -221,8 +253,9 @@ def test_a_saved_policy_evaluates_as_it_did(tmp_path: Path) -> None:
     finished = trained(job(), tmp_path)
     with opened(finished.facts.job) as session:
         load_policy(tmp_path, session.actor, session.critic)
-        evaluator = Evaluator("Pendulum-v1", session.streams.eval_seeds, session.device)
-        again = [outcome.episode_return for outcome in evaluator.evaluate(session.actor)]
+        seeds = session.streams.eval_seeds
+        with Evaluator(session.job, seeds, session.device) as evaluator:
+            again = [outcome.episode_return for outcome in evaluator.evaluate(session.actor)]
     assert again == [row.episode_return for row in finished.log.evaluations[-2:]]
 
 
@@ -238,7 +271,7 @@ def test_run_facts_say_what_was_really_used(tmp_path: Path) -> None:
 
 def test_without_a_terminal_lines_are_plain_and_few(tmp_path: Path) -> None:
     stream = io.StringIO()
-    train(job(), tmp_path, Progress(stream), "test", tmp_path)
+    train(job(), tmp_path, Progress(stream), "test", None)
     text = stream.getvalue()
     assert "\r" not in text
     assert text.startswith(

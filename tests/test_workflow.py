@@ -131,6 +131,7 @@ def test_a_failed_cell_is_seen_and_only_it_runs_again(tmp_path: Path) -> None:
         ({"seedz": [1]}, "seedz: unknown key; did you mean 'seeds'?"),
         ({"num_envs": [0]}, "num_envs.0: got 0; input should be greater than 0"),
         ({"num_envs": [800]}, "num_envs 800 is more than batch_size 400"),
+        ({"environments": ["Pendulumm-v1"], "thresholds": {}}, "environment 'Pendulumm-v1': "),
         ({"cpu_threads": 3}, "cpu_threads: got 3, but --cores is 2"),
         ({"devices": ["cuda"]}, "devices: got 'cuda', but PyTorch finds none"),
     ],

@@ -3,6 +3,7 @@
 0 done · 1 a run failed or results cannot be trusted · 2 the request is wrong.
 """
 
+import math
 import shlex
 import signal
 import sys
@@ -19,9 +20,9 @@ from rlbench.errors import InputError, RlbenchError
 from rlbench.machine import choose_device, describe, present_devices, usable_cores
 from rlbench.records import write_whole
 from rlbench.spec.algorithms import ALGORITHMS, Count
-from rlbench.spec.config import Seed, load_benchmark
+from rlbench.spec.config import load_benchmark
 from rlbench.spec.grid import Cell, cells, job
-from rlbench.spec.job import Job, RunSettings, ThroughputJob
+from rlbench.spec.job import Job, RunSettings, Seed, ThroughputJob
 from rlbench.spec.plan import Plan, make_plan
 from rlbench.spec.presets import resolve
 from rlbench.spec.settings import fields_of, parsed, validated
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"rlbench: error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("rlbench: interrupted; nothing was written", file=sys.stderr)
+        print("rlbench: interrupted; what was not finished left no rows", file=sys.stderr)
         return 130
     return 0
 
@@ -115,7 +116,7 @@ def _train_job(job: str, output_dir: Path = Path("outputs"), state_dir: Path | N
     Args:
         job: The job as JSON; `rlbench show-job` prints one.
         output_dir: Folder for the files of the run.
-        state_dir: Folder for the reason if the run fails; by default the output folder.
+        state_dir: Folder for `failure.json`, the reason if the run fails; by default none is kept.
     """
     finished = _run(parsed(Job, job, "--job"), output_dir, state_dir)
     _print_summary(finished)
@@ -146,26 +147,27 @@ def _compare_command(_: list[str]) -> Callable[..., None]:
         returns = {n: [row.episode_return for row in f.log.episodes] for n, f in done.items()}
         for finished in done.values():
             _print_summary(finished)
-        figure = draw_comparison(returns, run.env_name)
         print(f"wrote {_save_returns(returns, run.output_dir / 'training_metrics.npz')}")
         path = run.output_dir / "ppo_vs_trpo_comparison.png"
-        print(f"wrote {save_figure(figure, path)}")
+        print(f"wrote {save_figure(draw_comparison(returns, run.env_name), path)}")
         if not no_show:
             show_figure(path)
 
     return compare
 
 
-def throughput(job: str, output_dir: Path = Path("outputs")) -> None:
+def throughput(job: str, output_dir: Path = Path("outputs"), state_dir: Path | None = None) -> None:
     """Time full updates of one job, as the workflow does; leave the machine alone meanwhile.
 
     Args:
         job: The measurement as JSON: a job, updates, warmup_updates, repeats.
         output_dir: Folder for the files of the measurement.
+        state_dir: Folder for `failure.json`, the reason if it fails; by default none is kept.
     """
     from rlbench.training.throughput import measure
 
-    facts = measure(parsed(ThroughputJob, job, "--job"), output_dir, _command_line())
+    timing = parsed(ThroughputJob, job, "--job")
+    facts = measure(timing, output_dir, _command_line(), state_dir)
     print(f"{facts.actual_steps / facts.wall_s:,.0f} steps/s, warm-up included; wrote {output_dir}")
 
 
@@ -173,7 +175,7 @@ def _run(job: Job, folder: Path, state: Path | None = None) -> "Finished":
     from rlbench.training.progress import Progress
     from rlbench.training.train import train
 
-    return train(job, folder, Progress(), _command_line(), state or folder)
+    return train(job, folder, Progress(), _command_line(), state)
 
 
 def _print_summary(finished: "Finished") -> None:
@@ -183,24 +185,25 @@ def _print_summary(finished: "Finished") -> None:
     training_s = facts.wall_s - sum(row.evaluate_s for row in log.updates)
     final = [e.episode_return for e in log.evaluations if e.env_steps == facts.actual_steps]
     print(f"\n{facts.job.algorithm.name} on {facts.job.environment}")
-    for name, value in {
-        "episodes": f"{facts.episodes:,}",
-        "steps": f"{facts.actual_steps:,}",
-        "updates": f"{facts.updates:,}",
-        "mean of the last 20 returns": f"{log.recent_return:.1f}",
-        f"final evaluation, mean of {len(final)}": f"{sum(final) / len(final):.1f}",
-        "surrogate": f"{last.surrogate:.4g}",
-        "critic loss": f"{last.critic_loss:.4g}",
-        "entropy (nats)": f"{last.entropy_nats:.3f}",
-        "KL (nats)": f"{last.kl_nats:.2g}",
-        "clip fraction": f"{last.clip_fraction:.3f}",
-        "line search": f"step scale {last.step_scale:.3g}",
-        "wall time (s)": f"{facts.wall_s:.1f}",
-        "steps/s": f"{facts.actual_steps / training_s:,.0f} (without evaluations)",
-        "updates/s": f"{facts.updates / training_s:.2f}",
-    }.items():
-        if "nan" not in value:
-            print(f"  {name:<32} {value}")
+    lines: dict[str, tuple[float, str]] = {
+        "episodes": (facts.episodes, ",.0f"),
+        "steps": (facts.actual_steps, ",.0f"),
+        "updates": (facts.updates, ",.0f"),
+        "mean of the last 20 returns": (log.recent_return, ".1f"),
+        f"final evaluation, mean of {len(final)}": (sum(final) / len(final), ".1f"),
+        "surrogate": (last.surrogate, ".4g"),
+        "critic loss": (last.critic_loss, ".4g"),
+        "entropy (nats)": (last.entropy_nats, ".3f"),
+        "KL (nats)": (last.kl_nats, ".2g"),
+        "clip fraction": (last.clip_fraction, ".3f"),
+        "line search, step scale": (last.step_scale, ".3g"),
+        "wall time (s)": (facts.wall_s, ".1f"),
+        "steps/s, without evaluations": (facts.actual_steps / training_s, ",.0f"),
+        "updates/s": (facts.updates / training_s, ".2f"),
+    }
+    for name, (value, form) in lines.items():
+        if not math.isnan(value):
+            print(f"  {name:<32} {value:{form}}")
     for path in finished.files:
         print(f"wrote {path}")
 
@@ -317,16 +320,24 @@ def report(
 # -- looking -----------------------------------------------------------------------------------
 
 
-def info(devices: bool = False) -> None:
+def info(devices: bool = False, environments: tuple[str, ...] = ()) -> None:
     """Describe this machine as it is recorded with each run.
 
     Args:
         devices: Print only the devices that a run can use, one per line.
+        environments: Make each of these once, to see that runs can have them.
     """
-    if devices:
-        print("\n".join(present_devices()))
-        return
-    print(describe().model_dump_json(indent=1))
+    _require_environments(environments)
+    print("\n".join(present_devices()) if devices else describe().model_dump_json(indent=1))
+
+
+def _require_environments(environments: Sequence[str]) -> None:
+    """Refuse an environment that cannot be made, or that no policy here can play."""
+    if environments:
+        from rlbench.training.envs.vector import inspect
+
+        for environment in environments:
+            inspect(environment, "sync", 1)
 
 
 def check(config: tyro.conf.Positional[Path], list_cells: bool = False) -> None:
@@ -337,12 +348,9 @@ def check(config: tyro.conf.Positional[Path], list_cells: bool = False) -> None:
         list_cells: Print every cell of the grid too.
     """
     from rlbench.spec.estimate import estimate
-    from rlbench.training.envs.making import make_one
-    from rlbench.training.envs.spaces import describe_spaces
 
     plan = make_plan(load_benchmark(config), present_devices(), str(config))
-    for environment in plan.benchmark.environments:
-        describe_spaces(make_one(environment), environment)
+    _require_environments(plan.benchmark.environments)
     if list_cells:
         print("\n".join(cell.path for cell in plan.cells))
     print(estimate(plan.benchmark, plan.cells, usable_cores()))
@@ -404,6 +412,8 @@ def _flat_flags(title: str, *models: BaseModel, algorithm: str = "") -> type[Any
     """
     flags: list[tuple[str, Any, Any]] = []
     if algorithm:
+        job_help = "One job as JSON instead of flags; `rlbench show-job --json` prints one."
+        flags.append(("job", Annotated[str, tyro.conf.arg(help=job_help)], field(default="")))
         names: Any = Literal[tuple(ALGORITHMS)]
         kind: Any = Annotated[names, tyro.conf.arg(help="Algorithm to train.")]
         flags.append(("algorithm", kind, field(default=algorithm)))

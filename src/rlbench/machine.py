@@ -54,16 +54,23 @@ def describe() -> Machine:
     )
 
 
-def resources() -> ResourceRow:
-    """Peak memory (largest single process), CPU seconds and switches; see getrusage(2)."""
+def resources(since: ResourceRow | None = None) -> ResourceRow:
+    """What this process and its ended children have used; see getrusage(2).
+
+    Peak memory is that of the largest single process, from the start of this one; CPU seconds and
+    switches count from `since`.
+    """
     own = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     kib = 1024 if sys.platform == "darwin" else 1
+    before = since or ResourceRow(
+        peak_memory_mib=0, user_cpu_s=0, system_cpu_s=0, involuntary_switches=0, load_1min=0
+    )
     return ResourceRow(
         peak_memory_mib=max(own.ru_maxrss, children.ru_maxrss) / kib / 1024,
-        user_cpu_s=own.ru_utime + children.ru_utime,
-        system_cpu_s=own.ru_stime + children.ru_stime,
-        involuntary_switches=own.ru_nivcsw + children.ru_nivcsw,
+        user_cpu_s=own.ru_utime + children.ru_utime - before.user_cpu_s,
+        system_cpu_s=own.ru_stime + children.ru_stime - before.system_cpu_s,
+        involuntary_switches=own.ru_nivcsw + children.ru_nivcsw - before.involuntary_switches,
         load_1min=os.getloadavg()[0],
     )
 
@@ -74,19 +81,24 @@ def gpus() -> tuple[Gpu, ...]:
 
     try:
         pynvml.nvmlInit()
+        count, driver = pynvml.nvmlDeviceGetCount(), pynvml.nvmlSystemGetDriverVersion()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        return tuple(
+            Gpu(name=pynvml.nvmlDeviceGetName(h), memory_mib=_gpu_memory_mib(h), driver=driver)
+            for h in handles
+        )
     except pynvml.NVMLError:
         return ()
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-    found = tuple(
-        Gpu(
-            name=pynvml.nvmlDeviceGetName(handle),
-            memory_mib=pynvml.nvmlDeviceGetMemoryInfo(handle).total // 2**20,
-            driver=pynvml.nvmlSystemGetDriverVersion(),
-        )
-        for handle in handles
-    )
-    pynvml.nvmlShutdown()
-    return found
+
+
+def _gpu_memory_mib(handle: object) -> int:
+    """Memory of a GPU; 0 where the driver does not say, as on boards that share the host's."""
+    import pynvml
+
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // 2**20
+    except pynvml.NVMLError:
+        return 0
 
 
 def usable_cores() -> int:
@@ -147,11 +159,10 @@ def device_label(device: "torch.device") -> str:
 def code_digest() -> str:
     """Digest of the code that decides a run's rows: training, settings, and the row schema."""
     package = Path(__file__).parent
-    sources = [
-        package / "records.py",
-        *package.glob("training/**/*.py"),
-        *package.glob("spec/*.py"),
-    ]
+    silent = {"progress.py", "document.py", "estimate.py"}  # they only talk to a person
+    folders = [*package.glob("training/**/*.py"), *package.glob("spec/*.py")]
+    sources = [path for path in folders if path.name not in silent]
+    sources += [package / "records.py", package / "machine.py"]
     digest = hashlib.sha256()
     for source in sorted(sources):
         digest.update(source.relative_to(package).as_posix().encode() + b"\0")
@@ -177,6 +188,9 @@ def _git_state() -> tuple[str, bool | None]:
     """Commit and dirty flag of the checkout; `unknown` where the package isn't in one."""
     here = Path(__file__).parent
     try:
+        _git(
+            here, "ls-files", "--error-unmatch", Path(__file__).name
+        )  # else it is another's commit
         commit = _git(here, "rev-parse", "HEAD")
         return commit, bool(_git(here, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):

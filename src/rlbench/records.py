@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from rlbench.errors import InputError
 from rlbench.spec.job import Job
@@ -28,6 +28,7 @@ SCHEMA_VERSION = 1
 """Raised whenever a column or a fact changes its name, unit or meaning."""
 RUN_FACTS = "run.json"
 FAILURE = "failure.json"
+POLICY = "policy.pt"
 NAN = math.nan
 
 
@@ -63,8 +64,8 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateRow:
-    """One update of one run."""
+class UpdateRow(Metrics):
+    """One update of one run: its metrics, and when and how long."""
 
     file: ClassVar[str] = "updates.parquet"
 
@@ -75,18 +76,6 @@ class UpdateRow:
     """Episodes that ended in this rollout."""
     return_mean: float
     """Mean undiscounted return of those episodes; NaN if none ended."""
-    surrogate: float
-    critic_loss: float
-    explained_variance: float
-    entropy_nats: float
-    kl_nats: float
-    actor_grad_norm: float
-    critic_grad_norm: float
-    clip_fraction: float
-    line_search_success: float
-    step_scale: float
-    cg_residual: float
-    skipped: float
     env_s: float
     """Stepping the environments."""
     policy_s: float
@@ -192,6 +181,7 @@ class RunFacts(Settings):
     """Everything about a run that is not a row."""
 
     schema_version: int = SCHEMA_VERSION
+    status: Literal["ok"] = "ok"
     kind: Literal["learning", "throughput"]
     job: Job
     device: str
@@ -207,7 +197,7 @@ class RunFacts(Settings):
     torch_threads: int
     torch_interop_threads: int
     setup_s: float
-    """From the start of the run to its first environment step."""
+    """From the start of the run to its first training step, the first evaluation included."""
     wall_s: float
     """From the first environment step to the last update, evaluations included."""
     started: str
@@ -220,6 +210,7 @@ class Failure(Settings):
     """Why a run has no rows."""
 
     schema_version: int = SCHEMA_VERSION
+    status: Literal["failed"] = "failed"
     reason: str
     ended: str
 
@@ -235,18 +226,28 @@ def write_rows(rows: Sequence[Row], kind: type[Row], folder: Path) -> Path:
     return write_whole(folder / kind.file, sink.getvalue().to_pybytes())
 
 
+def clear_run(folder: Path) -> None:
+    """Remove the files of an earlier run, the one that makes it complete first."""
+    for name in (RUN_FACTS, POLICY, *(kind.file for kind in get_args(Row))):
+        (folder / name).unlink(missing_ok=True)
+
+
 def read_rows(kind: type[Row], folder: Path) -> "pd.DataFrame":
     """The rows of one kind in a folder, as a table with the kind's columns.
 
     Raises:
         InputError: the file is missing, from a newer rlbench, or has other columns.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = folder / kind.file
     if not path.is_file():
         raise InputError(f"{path}: not there; a finished run has it. Run the cell again")
-    table = pq.read_table(path)
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path}: not a parquet file ({error}); run the cell again") from None
     check_version(int((table.schema.metadata or {}).get(b"schema_version", b"0")), path)
     if table.schema.names != _schema(kind).names:
         raise InputError(f"{path}: columns are {table.schema.names}; run the cell again")
@@ -295,12 +296,15 @@ def check_version(found: int, path: Path) -> None:
 def write_whole(path: Path, content: bytes) -> Path:
     """Put the content at a path so that a reader, even after a crash, sees all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     return path
 
 

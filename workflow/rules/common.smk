@@ -1,5 +1,6 @@
 """Config, grid and paths: what the rules share. All of it is checked before the first job."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,9 @@ min_version("9.13")
 
 
 ROOT = Path(workflow.basedir)
+os.environ["PATH"] = os.pathsep.join(
+    [str(Path(sys.executable).parent), os.environ["PATH"]]
+)
 
 
 def config_file():
@@ -25,11 +29,24 @@ def config_file():
     return Path(given[-1]) if given else ROOT / "config" / "config.yaml"
 
 
-def devices_here():
-    """What `devices: auto` may become, asked in a process of its own: torch stays out of here."""
-    asked = subprocess.run(
-        ["rlbench", "info", "--devices"], capture_output=True, text=True, check=True
-    )
+def devices_here(environments):
+    """What `devices: auto` may become; each environment is made once to see that it can be had.
+
+    Asked in a process of its own: neither torch nor Gymnasium is imported here.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "rlbench.cli",
+        "info",
+        "--devices",
+        "--environments",
+    ]
+    asked = subprocess.run([*command, *environments], capture_output=True, text=True)
+    if asked.returncode:
+        raise InputError(
+            f"{SOURCE}: {asked.stderr.removeprefix('rlbench: error: ').strip()}"
+        )
     return tuple(asked.stdout.split())
 
 
@@ -49,7 +66,7 @@ def load_plan():
     """The plan of the config, or one message and exit code 2."""
     try:
         benchmark = load_benchmark(CONFIG, workflow.config_settings.config)
-        plan = make_plan(benchmark, devices_here(), SOURCE)
+        plan = make_plan(benchmark, devices_here(benchmark.environments), SOURCE)
         cores = total_cores()
         if cores is not None and cores < benchmark.cpu_threads:
             raise InputError(

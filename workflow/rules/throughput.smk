@@ -14,5 +14,7 @@ rule throughput:
     params:
         job=throughput_json,
         folder=subpath(output[0], parent=True),
+        state=str(RESULTS / "state" / ARM_SPACE.wildcard_pattern),
     shell:
-        "rlbench throughput --job {params.job:q} --output-dir {params.folder:q} > {log:q} 2>&1"
+        "rlbench throughput --job {params.job:q} --output-dir {params.folder:q} "
+        "--state-dir {params.state:q} > {log:q} 2>&1"

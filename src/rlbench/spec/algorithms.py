@@ -10,7 +10,9 @@ from pydantic import Field
 
 from rlbench.spec.settings import Settings
 
-Count = Annotated[int, Field(gt=0)]
+Whole = Annotated[int, Field(strict=True, lt=2**63)]
+"""A whole number that a file can hold; `yes` and `1.0` are none."""
+Count = Annotated[Whole, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0)]
 
 
@@ -39,13 +41,6 @@ class OnPolicy(Settings):
     log_std_init: Annotated[float, Field(ge=-5, le=3)] = 0.0
     """Initial log of the policy's deviation, in the units of the action. Usual -1 to 0."""
 
-    def check_batch(self, batch_size: int) -> None:
-        """Refuse a batch of transitions that these settings cannot work on.
-
-        Raises:
-            ValueError: with what is wrong and what to change.
-        """
-
 
 class PPO(OnPolicy):
     """Clipped-surrogate proximal policy optimisation; Schulman et al. 2017, arXiv:1707.06347."""
@@ -57,7 +52,7 @@ class PPO(OnPolicy):
     epochs: Count = 10
     """K: passes over one batch. Usual 3-30."""
     minibatch_size: Count = 64
-    """Samples per gradient step; the last minibatch of an epoch may be smaller."""
+    """Samples per gradient step, at most a batch; the last minibatch of an epoch may be smaller."""
     actor_learning_rate: Rate = 3e-4
     """Adam step size of the actor. Usual 1e-4 to 1e-3."""
     critic_learning_rate: Rate = 1e-3
@@ -68,10 +63,6 @@ class PPO(OnPolicy):
     """Largest Euclidean norm of the gradient, of actor and critic each."""
     entropy_coefficient: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the policy's entropy (nats) in the objective. Usual 0-0.01."""
-
-    def check_batch(self, batch_size: int) -> None:
-        """A minibatch is part of a batch."""
-        _check_minibatch("minibatch_size", self.minibatch_size, batch_size)
 
 
 class TRPO(OnPolicy):
@@ -99,18 +90,6 @@ class TRPO(OnPolicy):
     """Samples per gradient step of the critic; 0 is the whole batch."""
     critic_learning_rate: Rate = 1e-3
     """Adam step size of the critic. Usual 3e-4 to 1e-3."""
-
-    def check_batch(self, batch_size: int) -> None:
-        """A minibatch is part of a batch."""
-        _check_minibatch("critic_minibatch_size", self.critic_minibatch_size, batch_size)
-
-
-def _check_minibatch(name: str, size: int, batch_size: int) -> None:
-    if size > batch_size:
-        raise ValueError(
-            f"{name} {size} is more than a batch of {batch_size} steps; "
-            f"lower {name} or raise batch_size"
-        )
 
 
 AnyAlgorithm = Annotated[PPO | TRPO, Field(discriminator="name")]

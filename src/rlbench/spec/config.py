@@ -13,12 +13,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from rlbench.errors import InputError
 from rlbench.spec.algorithms import ALGORITHMS, Count
-from rlbench.spec.job import RunSettings, Timing
+from rlbench.spec.job import RunSettings, Seed, Timing
 from rlbench.spec.settings import validated
 
 
 def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str | int) else value
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -30,7 +30,6 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 _AXIS = (BeforeValidator(_listed), Field(min_length=1), AfterValidator(_distinct))
 Name = Annotated[str, Field(min_length=1)]
-Seed = Annotated[int, Field(ge=0)]
 
 
 class ThroughputSettings(Timing):
@@ -73,6 +72,8 @@ class Benchmark(RunSettings):
         for name in (*self.algorithms, *self.hyperparameters):
             if name not in ALGORITHMS:
                 raise ValueError(f"got algorithm '{name}'; allowed: {', '.join(ALGORITHMS)}")
+        for name, values in self.hyperparameters.items():
+            _check_hyperparameters(name, values)
         strangers = sorted(set(self.thresholds) - set(self.environments))
         if strangers:
             raise ValueError(
@@ -84,6 +85,13 @@ class Benchmark(RunSettings):
     def batch_size_for(self, num_envs: int) -> int:
         """Environment steps per update, over all environments, of a cell with so many of them."""
         return self.batch_size * (num_envs if self.batch_scaling == "linear" else 1)
+
+
+def _check_hyperparameters(algorithm: str, values: dict[str, Any]) -> None:
+    try:
+        validated(ALGORITHMS[algorithm], values, f"hyperparameters.{algorithm}")
+    except InputError as error:
+        raise ValueError(str(error)) from None
 
 
 def load_benchmark(path: Path, overrides: dict[str, Any] | None = None) -> Benchmark:
@@ -105,6 +113,8 @@ def load_yaml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); give a YAML file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text ({error.reason}); give a YAML file") from None
     try:
         values = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
     except yaml.YAMLError as error:
@@ -126,6 +136,10 @@ class _StrictLoader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=deep)
+            if not isinstance(key, str | int | float):
+                raise yaml.constructor.ConstructorError(
+                    problem="a key must be a word or a number", problem_mark=key_node.start_mark
+                )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     problem=f"the key '{key}' occurs twice", problem_mark=key_node.start_mark

@@ -28,7 +28,7 @@ def estimate(benchmark: Benchmark, grid: list[Cell], cores: int) -> str:
         timing = benchmark.throughput
         updates = timing.repeats * (timing.warmup_updates + timing.updates)
         batch = benchmark.batch_size_for(arm.num_envs)
-        timing_s += START_S + updates * batch / STEPS_PER_S[arm.algorithm]
+        timing_s += START_S + updates * batch / _rate(arm.algorithm)
     parallel = max(1, cores // benchmark.cpu_threads)
     total_s = learning_s / parallel + timing_s
     episodes = benchmark.total_steps / STEPS_PER_EPISODE
@@ -41,10 +41,15 @@ def estimate(benchmark: Benchmark, grid: list[Cell], cores: int) -> str:
     )
 
 
+def _rate(algorithm: str) -> float:
+    """Steps per second; of the slowest known one where nobody has measured."""
+    return STEPS_PER_S.get(algorithm, min(STEPS_PER_S.values()))
+
+
 def _learning_s(benchmark: Benchmark, cell: Cell) -> float:
     evaluations = 1 + benchmark.total_steps / benchmark.eval_every_steps
     evaluation_steps = evaluations * benchmark.eval_episodes * STEPS_PER_EPISODE
-    training_s = benchmark.total_steps / STEPS_PER_S[cell.algorithm]
+    training_s = benchmark.total_steps / _rate(cell.algorithm)
     return START_S + training_s + evaluation_steps / EVALUATION_STEPS_PER_S
 
 

@@ -9,10 +9,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlbench.spec.algorithms import AnyAlgorithm, Count
+from rlbench.spec.algorithms import AnyAlgorithm, Count, Whole
 from rlbench.spec.settings import Settings
 
-VectorMode = Literal["auto", "sync", "async"]
+Seed = Annotated[Whole, Field(ge=0)]
+VectorMode = Literal["auto", "sync", "async", "native"]
 
 
 class RunSettings(Settings):
@@ -21,7 +22,8 @@ class RunSettings(Settings):
     batch_size: Count = 2000
     """Environment steps per update, over all environments."""
     vector_mode: VectorMode = "auto"
-    """Environments in this process (sync), one process each (async), or what is faster (auto)."""
+    """Environments in this process (sync), one process each (async), as one array (native:
+    Pendulum, CartPole, MountainCarContinuous, Acrobot), or the fastest of these (auto)."""
     cpu_threads: Count = 1
     """Threads of PyTorch on the CPU; inter-op threads are at most 4 of them."""
     matmul_precision: Literal["highest", "high", "medium"] = "high"
@@ -32,6 +34,8 @@ class RunSettings(Settings):
     """Environment steps between evaluations; there is one before training and one at the end."""
     eval_episodes: Count = 20
     """Episodes per evaluation, from the same start states each time, actions without noise."""
+    eval_max_steps: Count = 100_000
+    """Steps after which an evaluation episode that does not end fails the run."""
     env_timeout_s: Annotated[float, Field(gt=0)] = 120.0
     """Seconds that an environment process may take for one step or reset before the run fails."""
 
@@ -45,7 +49,7 @@ class Job(RunSettings):
     """Environments stepped in parallel."""
     device: Literal["cpu", "cuda"]
     """Where the networks live."""
-    seed: Annotated[int, Field(ge=0)]
+    seed: Seed
     """Root of all random streams."""
     total_steps: Count | None = None
     """Budget in environment steps over all environments."""
@@ -63,7 +67,6 @@ class Job(RunSettings):
                 f"num_envs {self.num_envs} is more than batch_size {self.batch_size}: a batch "
                 "needs at least one step of each environment; raise batch_size or lower num_envs"
             )
-        self.algorithm.check_batch(self.actual_batch)
         return self
 
     @property

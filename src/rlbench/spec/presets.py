@@ -38,11 +38,11 @@ def preset(algorithm: str, environment: str) -> dict[str, PresetValue]:
     path = PRESETS / f"{algorithm}.yaml"
     if not path.is_file():
         return {}
-    block = load_yaml(path).get(environment, {})
-    return {
-        key: validated(PresetValue, entry, f"{path.name}: {environment}.{key}")
-        for key, entry in block.items()
-    }
+    block = load_yaml(path).get(environment) or {}
+    where = f"{path}: {environment}"
+    found = {key: validated(PresetValue, entry, f"{where}.{key}") for key, entry in block.items()}
+    validated(ALGORITHMS[algorithm], {key: entry.value for key, entry in found.items()}, where)
+    return found
 
 
 def resolve(

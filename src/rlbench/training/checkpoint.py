@@ -10,10 +10,8 @@ from pathlib import Path
 import torch
 
 from rlbench.errors import InputError
-from rlbench.records import SCHEMA_VERSION, check_version, write_whole
+from rlbench.records import POLICY, SCHEMA_VERSION, check_version, write_whole
 from rlbench.training.policy import Actor, Critic
-
-POLICY = "policy.pt"
 
 
 def save_policy(folder: Path, actor: Actor, critic: Critic) -> Path:

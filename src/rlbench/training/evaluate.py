@@ -6,10 +6,15 @@ Out:     return and length of each episode; no training randomness is used.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 import torch
 
+from rlbench.errors import RunFailed
+from rlbench.spec.job import Job, VectorMode
+from rlbench.training.envs.batched import has_native
 from rlbench.training.envs.vector import Environments
 from rlbench.training.policy import Actor
 
@@ -23,10 +28,12 @@ class Outcome:
 
 
 class Evaluator:
-    """Plays one episode per seed, from the same start states each time."""
+    """Plays one episode per seed, from the same start states each time; use it as a context."""
 
-    def __init__(self, environment: str, seeds: Sequence[int], device: torch.device) -> None:
-        self._envs = Environments(environment, "sync", seeds)
+    def __init__(self, job: Job, seeds: Sequence[int], device: torch.device) -> None:
+        mode: VectorMode = "native" if has_native(job.environment) else "sync"
+        self._envs = Environments(job.environment, mode, seeds)
+        self._most_steps = job.eval_max_steps
         self._device = device
 
     @torch.no_grad()
@@ -34,14 +41,19 @@ class Evaluator:
         """Each environment's first episode under the most probable actions.
 
         Raises:
-            RunFailed: an environment failed or gave a non-finite number.
+            RunFailed: an environment failed, gave a non-finite number, or does not end.
         """
         count = self._envs.count
         returns, lengths = np.zeros(count), np.zeros(count, np.int64)
         running = np.ones(count, np.bool_)
         observations = self._envs.reset()
         while running.any():
-            actions = actor(torch.from_numpy(observations).to(self._device)).mode()
+            if lengths.max() >= self._most_steps:
+                raise RunFailed(
+                    f"an evaluation episode did not end within {self._most_steps:,} steps; give "
+                    "the environment a time limit (max_episode_steps), or raise eval_max_steps"
+                )
+            actions = actor(torch.tensor(observations, device=self._device)).mode()
             step = self._envs.step(actions.cpu().numpy())
             returns += step.rewards * running
             lengths += running
@@ -49,6 +61,13 @@ class Evaluator:
             observations = step.observations
         return [Outcome(float(r), int(n)) for r, n in zip(returns, lengths, strict=True)]
 
-    def close(self) -> None:
-        """End the environments."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self._envs.close()

@@ -17,6 +17,8 @@ from rlbench.spec.algorithms import OnPolicy
 from rlbench.training.distributions import Categorical, DiagonalGaussian
 from rlbench.training.envs.spaces import Categories, Continuous, EnvSpec
 
+UNBOUNDED = 1e30
+"""A bound beyond this is none: float32's largest number stands for infinity in some spaces."""
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
@@ -41,7 +43,7 @@ class GaussianActor(nn.Module):
         if not self._state_std:
             self.log_std = nn.Parameter(torch.full((action.size,), settings.log_std_init))
         bounds = torch.tensor(np.stack([action.low, action.high]), dtype=torch.float32)
-        bounded = bounds.isfinite().all(0)
+        bounded = (bounds.abs() < UNBOUNDED).all(0)
         self.register_buffer("centre", torch.where(bounded, bounds.mean(0), 0.0))
         self.register_buffer("half_range", torch.where(bounded, (bounds[1] - bounds[0]) / 2, 1.0))
         self.register_buffer("bounded", bounded)

@@ -54,4 +54,5 @@ class Progress:
 
 
 def _short(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"
+    whole = math.isfinite(value) and (value == int(value) or abs(value) >= 1000)
+    return f"{value:,.0f}" if whole else f"{value:.3g}"

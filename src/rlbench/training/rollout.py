@@ -144,4 +144,5 @@ class Collector:
         return following.masked_fill(terminated.to(following.device), 0.0)
 
     def _to_device(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self._noise.device)
+        # A copy: PyTorch aligns its memory to 64 bytes, and products repeat bit by bit only then.
+        return torch.tensor(array, device=self._noise.device)

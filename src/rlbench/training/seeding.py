@@ -26,10 +26,7 @@ class Streams:
 
 def open_streams(seed: int, num_envs: int, eval_episodes: int, device: torch.device) -> Streams:
     """Split one seed so that neighbouring seeds, and the parts of one run, share nothing."""
-    envs, evaluation, initialisation, noise, shuffling, globals_ = np.random.SeedSequence(
-        seed
-    ).spawn(6)
-    _seed_globals(globals_)
+    envs, evaluation, initialisation, noise, shuffling, _ = _children(seed)
     return Streams(
         env_seeds=[_number(child) for child in envs.spawn(num_envs)],
         eval_seeds=[_number(child) for child in evaluation.spawn(eval_episodes)],
@@ -39,17 +36,22 @@ def open_streams(seed: int, num_envs: int, eval_episodes: int, device: torch.dev
     )
 
 
-def _seed_globals(sequence: np.random.SeedSequence) -> None:
+def seed_globals(seed: int) -> None:
     """Fix the global generators too: nothing here draws from them, an environment might."""
-    number = _number(sequence)
+    number = _number(_children(seed)[-1])
     random.seed(number)
-    np.random.seed(number % 2**32)  # noqa: NPY002
+    np.random.seed(number)  # noqa: NPY002
     torch.manual_seed(number)
 
 
+def _children(seed: int) -> list[np.random.SeedSequence]:
+    return np.random.SeedSequence(seed).spawn(6)
+
+
 def _number(sequence: np.random.SeedSequence) -> int:
-    return int(sequence.generate_state(1, np.uint64)[0])
+    """31 bits: what simulators written in C take as a seed."""
+    return int(sequence.generate_state(1, np.uint32)[0]) >> 1
 
 
 def _generator(sequence: np.random.SeedSequence, device: torch.device) -> torch.Generator:
-    return torch.Generator(device).manual_seed(_number(sequence))
+    return torch.Generator(device).manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))

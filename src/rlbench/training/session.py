@@ -7,19 +7,21 @@ Out:     the parts that the loops put to work, closed again at the end.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlbench.errors import RlbenchError
 from rlbench.machine import choose_device, configure_torch, describe, device_label
-from rlbench.records import RunFacts
+from rlbench.records import FAILURE, Failure, Machine, RunFacts, write_facts
 from rlbench.spec.job import Job
 from rlbench.training.algorithms import make_learner
 from rlbench.training.algorithms.learner import Learner
 from rlbench.training.envs.vector import Environments
 from rlbench.training.policy import Actor, Critic, make_actor_critic
 from rlbench.training.rollout import Collector
-from rlbench.training.seeding import Streams, open_streams
+from rlbench.training.seeding import Streams, open_streams, seed_globals
 from rlbench.training.stopwatch import Stopwatch, utc_now
 
 
@@ -37,6 +39,8 @@ class Session:
     learner: Learner
     stopwatch: Stopwatch
     started: str
+    machine: Machine
+    """As it was before the first step."""
 
     def facts(self, **measured: Any) -> RunFacts:
         """The facts of this run, given what only its loop knows."""
@@ -49,9 +53,24 @@ class Session:
             torch_interop_threads=torch.get_num_interop_threads(),
             started=self.started,
             ended=utc_now(),
-            machine=describe(),
+            machine=self.machine,
             **measured,
         )
+
+
+@contextmanager
+def reason_kept(state: Path | None) -> Iterator[None]:
+    """Leave `failure.json` in a folder if the block raises, and none if it succeeds."""
+    try:
+        yield
+    except Exception as error:
+        if state is not None:
+            known = isinstance(error, RlbenchError)
+            reason = str(error) if known else f"{type(error).__name__}: {error}"
+            write_facts(Failure(reason=reason, ended=utc_now()), state / FAILURE)
+        raise
+    if state is not None:
+        (state / FAILURE).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -61,13 +80,15 @@ def opened(job: Job) -> Iterator[Session]:
     Raises:
         InputError: the device, the environment or its spaces cannot be had; nothing has started.
     """
+    machine, started = describe(), utc_now()
     device = torch.device(choose_device(job.device))
     configure_torch(job.cpu_threads, job.matmul_precision, job.deterministic == "always")
-    stopwatch, started = Stopwatch(device), utc_now()
+    stopwatch = Stopwatch(device)
     streams = open_streams(job.seed, job.num_envs, job.eval_episodes, device)
     with Environments(
         job.environment, job.vector_mode, streams.env_seeds, job.env_timeout_s
     ) as envs:
+        seed_globals(job.seed)
         networks = make_actor_critic(envs.spec, job.algorithm, streams.initialisation, device)
         yield Session(
             job=job,
@@ -80,4 +101,5 @@ def opened(job: Job) -> Iterator[Session]:
             learner=make_learner(job.algorithm, *networks, streams.shuffling),
             stopwatch=stopwatch,
             started=started,
+            machine=machine,
         )

@@ -27,7 +27,9 @@ class Stopwatch:
 
     def lap(self, phase: str) -> "_Lap":
         """Add the time spent inside the block to one phase. Laps must not nest."""
-        return self._laps.setdefault(phase, _Lap(self, phase))
+        if phase not in self._laps:
+            self._laps[phase] = _Lap(self, phase)
+        return self._laps[phase]
 
     def take(self) -> dict[str, float]:
         """Seconds per phase so far; start again from zero."""
@@ -77,11 +79,13 @@ class _Lap:
         self._watch.add(self._phase, self._watch.now() - self._start)
 
 
-def seconds_of(work: Callable[[], object]) -> float:
-    """Seconds that one call takes on the CPU."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+def mean_seconds(work: Callable[[], object], budget_s: float, most: int) -> float:
+    """Mean seconds of a call on the CPU, over as many as fit the budget, 1 to `most` of them."""
+    start, spent, calls = time.perf_counter(), 0.0, 0
+    while calls < most and spent <= budget_s:
+        work()
+        calls, spent = calls + 1, time.perf_counter() - start
+    return spent / calls
 
 
 def utc_now() -> str:

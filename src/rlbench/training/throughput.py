@@ -12,44 +12,49 @@ from rlbench.records import (
     ResourceRow,
     RunFacts,
     TimingRow,
+    clear_run,
     write_facts,
     write_rows,
 )
 from rlbench.spec.job import ThroughputJob
-from rlbench.training.session import Session, opened
+from rlbench.training.session import Session, opened, reason_kept
 
 
-def measure(timing: ThroughputJob, folder: Path, command: str) -> RunFacts:
-    """Time a job and write the rows to a folder.
+def measure(
+    timing: ThroughputJob, folder: Path, command: str, state: Path | None = None
+) -> RunFacts:
+    """Time a job and write the rows to a folder; a failure leaves its reason in `state`.
 
     Raises:
         InputError: the job cannot start.
         RunFailed: it started and gave a number that is not finite.
     """
     rows: list[TimingRow] = []
-    job = timing.job
-    for repeat in range(timing.repeats):
-        with opened(job) as session:
-            session.stopwatch.start_run()
-            rows += [
-                _timed_update(session, repeat, update)
-                for update in range(timing.warmup_updates + timing.updates)
-            ]
-            job = job.model_copy(update={"vector_mode": session.envs.mode})
-            facts = session.facts(
-                kind="throughput",
-                command=command,
-                actual_steps=sum(row.steps for row in rows),
-                episodes=session.collector.episodes,
-                updates=len(rows),
-                warmup_updates=timing.warmup_updates,
-                setup_s=session.stopwatch.setup_s,
-                wall_s=sum(row.wall_s for row in rows),
-            )
-    write_rows(rows, TimingRow, folder)
-    write_rows([resources()], ResourceRow, folder)
-    facts = facts.model_copy(update={"job": timing.job})
-    write_facts(facts, folder / RUN_FACTS)
+    job, before = timing.job, resources()
+    with reason_kept(state):
+        for repeat in range(timing.repeats):
+            with opened(job) as session:
+                if repeat == 0:
+                    clear_run(folder)
+                job = job.model_copy(update={"vector_mode": session.envs.mode})
+                session.stopwatch.start_run()
+                rows += [
+                    _timed_update(session, repeat, update)
+                    for update in range(timing.warmup_updates + timing.updates)
+                ]
+        facts = session.facts(
+            kind="throughput",
+            command=command,
+            actual_steps=sum(row.steps for row in rows),
+            episodes=session.collector.episodes,
+            updates=len(rows),
+            warmup_updates=timing.warmup_updates,
+            setup_s=session.stopwatch.setup_s,
+            wall_s=sum(row.wall_s for row in rows),
+        ).model_copy(update={"job": timing.job})
+        write_rows(rows, TimingRow, folder)
+        write_rows([resources(since=before)], ResourceRow, folder)
+        write_facts(facts, folder / RUN_FACTS)
     return facts
 
 

@@ -10,19 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from rlbench.errors import RlbenchError
 from rlbench.machine import device_label, resources
 from rlbench.records import (
-    FAILURE,
     NAN,
     RUN_FACTS,
     EpisodeRow,
     EvaluationRow,
-    Failure,
     Metrics,
     ResourceRow,
     RunFacts,
     UpdateRow,
+    clear_run,
     write_facts,
     write_rows,
 )
@@ -30,8 +28,7 @@ from rlbench.spec.job import Job
 from rlbench.training.checkpoint import save_policy
 from rlbench.training.evaluate import Evaluator
 from rlbench.training.progress import Progress
-from rlbench.training.session import Session, opened
-from rlbench.training.stopwatch import utc_now
+from rlbench.training.session import Session, opened, reason_kept
 
 RECENT_EPISODES = 20
 """Episodes in the running mean that a person sees."""
@@ -62,69 +59,60 @@ class Finished:
     """What was written, in order; empty if nothing was to be."""
 
 
-def train(job: Job, folder: Path, progress: Progress, command: str, state: Path) -> Finished:
-    """Run a job and write its files to a folder.
+def train(job: Job, folder: Path, progress: Progress, command: str, state: Path | None) -> Finished:
+    """Run a job and write its files to a folder, in place of those of an earlier run.
 
-    A run that fails writes no rows, but its reason to `state / failure.json`; a run that succeeds
-    removes that file.
+    A run that fails writes no rows, but its reason to `state / failure.json`.
 
     Raises:
-        InputError: the job cannot start.
+        InputError: the job cannot start; files of an earlier run are as they were.
         RunFailed: it started and could not be trusted to its end.
     """
-    (folder / RUN_FACTS).unlink(missing_ok=True)
-    (state / FAILURE).unlink(missing_ok=True)
-    try:
+    with reason_kept(state):
+        before = resources()
         with opened(job) as session:
+            clear_run(folder)
             log = run(session, progress)
-            facts = session.facts(
-                kind="learning",
-                command=command,
-                actual_steps=session.collector.env_steps,
-                episodes=session.collector.episodes,
-                updates=len(log.updates),
-                setup_s=session.stopwatch.setup_s,
-                wall_s=log.updates[-1].elapsed_s,
-            )
-            files = [
-                write_rows(log.updates, UpdateRow, folder),
-                write_rows(log.episodes, EpisodeRow, folder),
-                write_rows(log.evaluations, EvaluationRow, folder),
-                write_rows([resources()], ResourceRow, folder),
-                save_policy(folder, session.actor, session.critic),
-                write_facts(facts, folder / RUN_FACTS),
-            ]
-    except Exception as error:
-        reason = (
-            str(error) if isinstance(error, RlbenchError) else f"{type(error).__name__}: {error}"
+        facts = session.facts(
+            kind="learning",
+            command=command,
+            actual_steps=session.collector.env_steps,
+            episodes=session.collector.episodes,
+            updates=len(log.updates),
+            setup_s=session.stopwatch.setup_s,
+            wall_s=log.updates[-1].elapsed_s,
         )
-        write_facts(Failure(reason=reason, ended=utc_now()), state / FAILURE)
-        raise
+        files = [
+            write_rows(log.updates, UpdateRow, folder),
+            write_rows(log.episodes, EpisodeRow, folder),
+            write_rows(log.evaluations, EvaluationRow, folder),
+            write_rows([resources(since=before)], ResourceRow, folder),
+            save_policy(folder, session.actor, session.critic),
+            write_facts(facts, folder / RUN_FACTS),
+        ]
     return Finished(facts, log, files)
 
 
 def run(session: Session, progress: Progress) -> Log:
     """The training loop."""
     job, collector, watch = session.job, session.collector, session.stopwatch
-    log = Log()
-    evaluator = Evaluator(job.environment, session.streams.eval_seeds, session.device)
-    _evaluate(session, evaluator, log, due_steps=0)
-    total = job.total_steps or job.num_episodes or 0
+    log, total = Log(), job.total_steps or job.num_episodes or 0
     progress.begin(first_line(session), total, "steps" if job.total_steps else "episodes")
-    watch.start_run()
-    while _done(session) < total:
-        remaining = 1 - _done(session) / total
-        rollout, episodes = collector.collect(*_portion(session), watch)
-        with watch.lap("update"):
-            metrics = session.learner.update(rollout, remaining)
-        due = _due_evaluation(session, log, final=_done(session) >= total)
-        if due is not None:
-            with watch.lap("evaluate"):
-                _evaluate(session, evaluator, log, due)
-        _record(session, log, metrics, episodes)
-        progress.show(_done(session), _state(log, metrics))
+    with Evaluator(job, session.streams.eval_seeds, session.device) as evaluator:
+        _evaluate(session, evaluator, log, due_steps=0)
+        watch.start_run()
+        while _done(session) < total:
+            remaining = 1 - _done(session) / total
+            rollout, episodes = collector.collect(*_portion(session), watch)
+            with watch.lap("update"):
+                metrics = session.learner.update(rollout, remaining)
+            due = _due_evaluation(session, log, final=_done(session) >= total)
+            if due is not None:
+                with watch.lap("evaluate"):
+                    _evaluate(session, evaluator, log, due)
+            _record(session, log, metrics, episodes)
+            progress.show(_done(session), _state(log, metrics))
     progress.end()
-    evaluator.close()
     return log
 
 

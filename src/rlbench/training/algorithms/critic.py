@@ -7,7 +7,12 @@ Out:     the critic after some epochs; its mean loss and gradient norm.
 import torch
 from torch import Tensor, nn
 
-from rlbench.training.algorithms.learner import Batch, require_finite
+from rlbench.training.algorithms.learner import (
+    Batch,
+    minibatches,
+    require_finite,
+    weighted_mean,
+)
 from rlbench.training.policy import Critic
 
 
@@ -21,29 +26,24 @@ class CriticFit:
         self._shuffling = shuffling
 
     def fit(self, batch: Batch, epochs: int, minibatch_size: int) -> tuple[float, float]:
-        """Mean squared error and gradient norm, each a mean over all gradient steps.
+        """Mean squared error and gradient norm, each a mean over all samples.
 
         Args:
             batch: states and targets.
             epochs: passes over the batch.
-            minibatch_size: samples per gradient step; 0 is the whole batch, in order.
+            minibatch_size: samples per gradient step; 0 is the whole batch.
 
         Raises:
             RunFailed: loss or gradient is not finite.
         """
-        parts = [part for _ in range(epochs) for part in self._parts(batch.size, minibatch_size)]
-        means = torch.stack([self._step(batch, part) for part in parts]).mean(0)
+        size = minibatch_size or batch.size
+        chosen = minibatches(batch.size, size, epochs, self._shuffling)
+        means = weighted_mean([self._step(batch, part) for part in chosen], chosen)
         require_finite(means, "the critic's loss or gradient")
         loss, norm = means.tolist()
         return loss, norm
 
-    def _parts(self, size: int, minibatch_size: int) -> tuple[Tensor | slice, ...]:
-        if not minibatch_size:
-            return (slice(None),)
-        order = torch.randperm(size, generator=self._shuffling, device=self._shuffling.device)
-        return torch.split(order, minibatch_size)
-
-    def _step(self, batch: Batch, chosen: Tensor | slice) -> Tensor:
+    def _step(self, batch: Batch, chosen: Tensor) -> Tensor:
         loss = nn.functional.mse_loss(
             self._critic(batch.observations[chosen]), batch.targets[chosen]
         )

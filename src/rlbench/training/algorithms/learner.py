@@ -52,6 +52,9 @@ class Batch:
 
 def make_batch(rollout: Rollout, settings: OnPolicy) -> Batch:
     """Flatten a rollout and estimate advantages and value targets."""
+    require_finite(
+        rollout.log_probs.sum() + rollout.values.sum(), "the policy's or the critic's output"
+    )
     estimates = advantages(rollout, settings.gamma, settings.gae_lambda)
     targets = estimates + rollout.values
     if settings.advantage_norm == "batch":
@@ -64,6 +67,20 @@ def make_batch(rollout: Rollout, settings: OnPolicy) -> Batch:
         advantages=estimates.flatten(),
         targets=targets.flatten(),
     )
+
+
+def minibatches(size: int, part: int, epochs: int, generator: torch.Generator) -> list[Tensor]:
+    """Indices of each minibatch of every epoch, shuffled; the last of an epoch may be smaller."""
+    orders = [
+        torch.randperm(size, generator=generator, device=generator.device) for _ in range(epochs)
+    ]
+    return [chosen for order in orders for chosen in torch.split(order, part)]
+
+
+def weighted_mean(rows: list[Tensor], chosen: list[Tensor]) -> Tensor:
+    """Mean of one row of numbers per minibatch, each weighted by its size."""
+    sizes = torch.tensor([len(part) for part in chosen], device=rows[0].device)
+    return sizes / sizes.sum() @ torch.stack(rows)
 
 
 def require_finite(value: Tensor, what: str) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
+from rlbench.training.distributions import Distribution
 from rlbench.training.policy import Actor
 
 Product = Callable[[Tensor], Tensor]
@@ -25,10 +26,11 @@ class Solution:
 
     vector: Tensor  # [P]
     residual: Tensor  # [], Euclidean norm of the right side minus the product
+    positive: bool  # whether every curvature met was positive and finite
 
 
-def fisher_product(actor: Actor, observations: Tensor, damping: float) -> Product:
-    """V -> (F + damping I) v, with the Fisher matrix F averaged over B states.
+def fisher_product(policy: Distribution, actor: Actor, damping: float) -> Product:
+    """V -> (F + damping I) v, with the Fisher matrix F averaged over the policy's B states.
 
     F = E[J^T M J]: J is the Jacobian of the distribution's parameters, M the Fisher matrix in
     those parameters, known in closed form. F is the Hessian of the KL divergence at the current
@@ -36,7 +38,6 @@ def fisher_product(actor: Actor, observations: Tensor, damping: float) -> Produc
     J^T (M J v).
     """
     weights = list(actor.parameters())
-    policy = actor(observations)
     outputs = policy.parameters
     frozen = policy.frozen()
     cotangents = [torch.zeros_like(output, requires_grad=True) for output in outputs]
@@ -46,7 +47,7 @@ def fisher_product(actor: Actor, observations: Tensor, damping: float) -> Produc
         pushed = torch.autograd.grad(pulled, cotangents, vector, retain_graph=True)  # J v
         scaled = frozen.fisher_product(pushed)  # M J v
         back = torch.autograd.grad(outputs, weights, scaled, retain_graph=True)  # J^T M J v
-        return _flat(back) / len(observations) + damping * vector
+        return _flat(back) / len(outputs[0]) + damping * vector
 
     return product
 
@@ -57,7 +58,7 @@ def conjugate_gradients(
     """Approximate solution of A x = b for a positive definite A, starting from 0.
 
     Stops after `iterations`, once the squared residual is at most `tolerance`, or where A turns
-    out not to be positive definite (the best x so far is returned, 0 at worst).
+    out not to be positive definite, which the solution then says.
     """
     x = torch.zeros_like(target)
     residual, direction = target.clone(), target.clone()
@@ -68,13 +69,13 @@ def conjugate_gradients(
         image = product(direction)
         curvature = direction @ image
         if not (curvature > 0 and torch.isfinite(curvature)):
-            break
+            return Solution(x, squared.sqrt(), positive=False)
         alpha = squared / curvature
         x = x + alpha * direction
         residual = residual - alpha * image
         squared, previous = residual @ residual, squared
         direction = residual + (squared / previous) * direction
-    return Solution(x, squared.sqrt())
+    return Solution(x, squared.sqrt(), positive=True)
 
 
 def step_length(product: Product, direction: Tensor, max_kl: float) -> Tensor | None:
@@ -91,13 +92,13 @@ def step_length(product: Product, direction: Tensor, max_kl: float) -> Tensor | 
 
 
 def gradient(objective: Tensor, actor: Actor) -> Tensor:
-    """Gradient of a scalar in the actor's weights as one vector, [P]."""
-    return _flat(torch.autograd.grad(objective, list(actor.parameters())))
+    """Gradient of a scalar in the actor's weights as one vector, [P]; the graph is kept."""
+    return _flat(torch.autograd.grad(objective, list(actor.parameters()), retain_graph=True))
 
 
 def weights_of(actor: Actor) -> Tensor:
     """A copy of the actor's weights as one vector, [P]."""
-    return parameters_to_vector(actor.parameters()).detach().clone()
+    return parameters_to_vector(actor.parameters()).detach()
 
 
 def _flat(tensors: tuple[Tensor, ...]) -> Tensor:

@@ -11,7 +11,13 @@ from torch import Tensor, nn
 from rlbench.records import Metrics
 from rlbench.spec.algorithms import PPO
 from rlbench.training.advantages import explained_variance, standardised
-from rlbench.training.algorithms.learner import Batch, make_batch, require_finite
+from rlbench.training.algorithms.learner import (
+    Batch,
+    make_batch,
+    minibatches,
+    require_finite,
+    weighted_mean,
+)
 from rlbench.training.policy import Actor, Critic
 from rlbench.training.rollout import Rollout
 
@@ -48,9 +54,10 @@ class PPOLearner:
         batch = make_batch(rollout, self._settings)
         with torch.no_grad():
             old = self._actor(batch.observations).frozen()
-        steps = [self._step(batch, chosen) for chosen in self._minibatches(batch.size)]
-        sizes = torch.tensor([size for size, _ in steps], device=batch.values.device)
-        means = sizes / sizes.sum() @ torch.stack([numbers for _, numbers in steps])
+        chosen = minibatches(
+            batch.size, self._settings.minibatch_size, self._settings.epochs, self._shuffling
+        )
+        means = weighted_mean([self._step(batch, part) for part in chosen], chosen)
         require_finite(means, "PPO's loss or gradient")
         surrogate, critic_loss, clip_fraction, actor_norm, critic_norm = means.tolist()
         with torch.no_grad():
@@ -66,18 +73,8 @@ class PPOLearner:
                 clip_fraction=clip_fraction,
             )
 
-    def _minibatches(self, size: int) -> list[Tensor]:
-        """Indices of each minibatch of every epoch; the last of an epoch may be smaller."""
-        epochs = [
-            torch.randperm(size, generator=self._shuffling, device=self._shuffling.device)
-            for _ in range(self._settings.epochs)
-        ]
-        return [
-            part for order in epochs for part in torch.split(order, self._settings.minibatch_size)
-        ]
-
-    def _step(self, batch: Batch, chosen: Tensor) -> tuple[int, Tensor]:
-        """One gradient step on a minibatch: its size, and five numbers about it."""
+    def _step(self, batch: Batch, chosen: Tensor) -> Tensor:
+        """One gradient step on a minibatch; five numbers about it."""
         policy = self._actor(batch.observations[chosen])
         advantage = batch.advantages[chosen]
         if self._settings.advantage_norm == "minibatch":
@@ -98,8 +95,7 @@ class PPOLearner:
         self._optimiser.step()
         with torch.no_grad():
             clipped = ((ratio - 1).abs() > self._settings.clip_range).float().mean()
-            numbers = torch.stack([surrogate, critic_loss, clipped, actor_norm, critic_norm])
-        return len(chosen), numbers
+            return torch.stack([surrogate, critic_loss, clipped, actor_norm, critic_norm])
 
     def _anneal(self, remaining: float) -> None:
         factor = remaining if self._settings.learning_rate_schedule == "linear" else 1.0

@@ -99,11 +99,11 @@ class TRPOLearner:
         norm = g.norm().item()
         if not 0 < norm < float("inf"):
             return Attempt(Step(), norm, skipped=True)
-        product = fisher_product(self._actor, batch.observations, settings.damping)
+        product = fisher_product(policy, self._actor, settings.damping)
         solution = conjugate_gradients(product, g, settings.cg_iterations, settings.cg_tolerance)
         length = step_length(product, solution.vector, settings.max_kl)
         residual = solution.residual.item()
-        if length is None:
+        if length is None or not solution.positive:
             return Attempt(Step(), norm, residual, skipped=True)
         step = self._line_search(length * solution.vector, old, old_surrogate.item(), batch)
         return Attempt(step, norm, residual)

@@ -18,16 +18,21 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from rlbench.errors import RunFailed
+from rlbench.errors import InputError, RunFailed
 from rlbench.machine import usable_cores
 from rlbench.spec.job import VectorMode
-from rlbench.training.envs.making import Maker
+from rlbench.training.envs.batched import NativeVectorEnv, has_native
+from rlbench.training.envs.making import Maker, make_one
+from rlbench.training.envs.native import NATIVE
 from rlbench.training.envs.spaces import EnvSpec, describe_spaces
-from rlbench.training.stopwatch import seconds_of
+from rlbench.training.stopwatch import mean_seconds
 
 ASYNC_OVERHEAD_S = 200e-6
 """Seconds per environment step that a worker process costs (measured: 5,000 steps/s with 8)."""
-PROBE_STEPS = 100
+PROBE_S, PROBE_STEPS = 0.2, 100
+"""How long, and how many steps, one environment is measured at most."""
+WORKER_END_S = 5.0
+"""How long a worker may take to end before it is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,7 @@ class Environments:
         self._seeds: list[int | None] = list(seeds)
         self._timeout_s = timeout_s
         self._steps = 0
-        makers = [Maker(environment, i) for i in range(len(seeds))]
-        self._envs = _vectorise(makers, self.mode)
+        self._envs = _vectorise(environment, self.mode, len(seeds))
 
     @property
     def count(self) -> int:
@@ -142,8 +146,9 @@ class Environments:
                 return wait(timeout=self._timeout_s)
         except multiprocessing.TimeoutError:
             silent = [i for i, pipe in enumerate(envs.parent_pipes) if not pipe.poll()]
+            which = silent[0] if silent else "?"
             raise RunFailed(
-                f"environment {silent[0]} did not answer within {self._timeout_s:g} s at step "
+                f"environment {which} did not answer within {self._timeout_s:g} s at step "
                 f"{self._steps}; raise env_timeout_s if it is only slow"
             ) from None
         except (EOFError, ConnectionError) as error:
@@ -163,7 +168,10 @@ def _end_workers(envs: AsyncVectorEnv) -> None:
     for process in envs.processes:
         process.terminate()
     for process in envs.processes:
-        process.join()
+        process.join(WORKER_END_S)
+        if process.is_alive():
+            process.kill()
+            process.join()
     for pipe in envs.parent_pipes:
         if pipe is not None:
             pipe.close()
@@ -173,16 +181,25 @@ def _end_workers(envs: AsyncVectorEnv) -> None:
 def inspect(environment: str, mode: VectorMode, num_envs: int) -> tuple[EnvSpec, VectorMode]:
     """Sizes and bounds of an environment, and the vector mode to use.
 
-    `auto` is the faster of sync and async by a short measurement of one environment.
+    `auto` is native where there are native dynamics, else the faster of sync and async by a short
+    measurement of one environment. All of them give the same episodes.
 
     Raises:
-        InputError: an unknown id or an unsupported space.
+        InputError: an unknown id, an unsupported space, or native asked for and not to be had.
         RunFailed: the environment raised while it was measured.
     """
     env = Maker(environment, 0)()
     try:
         spec = describe_spaces(env, environment)
-        return spec, _faster(env, num_envs) if mode == "auto" else mode
+        native = has_native(environment)
+        if mode == "native" and not native:
+            raise InputError(
+                f"vector_mode: got 'native', which '{environment}' does not have; it is there for "
+                f"{', '.join(NATIVE)}. Use 'auto', 'sync' or 'async'"
+            )
+        if mode != "auto":
+            return spec, mode
+        return spec, "native" if native else _faster(env, num_envs)
     finally:
         env.close()
 
@@ -204,17 +221,21 @@ def _seconds_per_step(env: gym.Env[Any, Any]) -> float:
     env.reset(seed=0)
     env.action_space.seed(0)
 
-    def play() -> None:
-        for _ in range(PROBE_STEPS):
-            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
-            if terminated or truncated:
-                env.reset()
+    def step() -> None:
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        if terminated or truncated:
+            env.reset()
 
-    play()
-    return seconds_of(play) / PROBE_STEPS
+    step()  # the first one may compile or load something
+    return mean_seconds(step, PROBE_S, PROBE_STEPS)
 
 
-def _vectorise(makers: list[Maker], mode: VectorMode) -> SyncVectorEnv | AsyncVectorEnv:
+def _vectorise(
+    environment: str, mode: VectorMode, num_envs: int
+) -> SyncVectorEnv | AsyncVectorEnv | NativeVectorEnv:
+    if mode == "native":
+        return NativeVectorEnv(make_one(environment), num_envs)
+    makers = [Maker(environment, index) for index in range(num_envs)]
     if mode == "sync":
         return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
     try:
@@ -222,4 +243,7 @@ def _vectorise(makers: list[Maker], mode: VectorMode) -> SyncVectorEnv | AsyncVe
             makers, context="spawn", daemon=True, autoreset_mode=AutoresetMode.SAME_STEP
         )
     except (EOFError, ConnectionError, multiprocessing.ProcessError) as error:
-        raise RunFailed(f"environment processes could not be started: {error}") from error
+        raise RunFailed(
+            "an environment process ended while it started "
+            f"({type(error).__name__}); run with vector mode 'sync' to see why"
+        ) from error
