@@ -179,7 +179,8 @@ class Acrobot:
 
 def _squared(x: Arrays) -> Arrays:
     """x^2 as `**` rounds it for a single number: by pow(), which now and then is not x * x."""
-    return np.power(x, np.full_like(x, 2))
+    squared: Arrays = np.power(x, np.full_like(x, 2))
+    return squared
 
 
 def _wrapped(angle: Arrays) -> Arrays:
