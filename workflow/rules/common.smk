@@ -1,6 +1,6 @@
 """Config, grid and paths: what the rules share. All of it is checked before the first job."""
 
-import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +18,7 @@ min_version("9.13")
 
 
 ROOT = Path(workflow.basedir)
-os.environ["PATH"] = os.pathsep.join(
-    [str(Path(sys.executable).parent), os.environ["PATH"]]
-)
+shell.prefix(f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 
 def config_file():
