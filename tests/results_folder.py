@@ -233,6 +233,8 @@ def facts_of(plan: Plan, cell: Cell, kind: str, digest: str) -> RunFacts:
             "warmup_updates": 1 if kind == "throughput" else 0,
             "torch_threads": 1,
             "torch_interop_threads": 1,
+            "compiled": False,
+            "compile_s": 0.0,
             "setup_s": 1.0,
             "wall_s": 60.0 + 10 * cell.seed,
             "started": "2026-01-01T00:00:00+00:00",

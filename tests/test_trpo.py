@@ -18,7 +18,7 @@ from test_ppo import CPU, SPEC, rollout
 def learner(spec: EnvSpec = SPEC, **settings: object) -> tuple[TRPOLearner, Actor, Critic]:
     chosen = TRPO.model_validate({"hidden_sizes": (8,)} | settings)
     actor, critic = make_actor_critic(spec, chosen, torch.Generator().manual_seed(0), CPU)
-    return TRPOLearner(chosen, actor, critic, torch.Generator().manual_seed(1)), actor, critic
+    return TRPOLearner(chosen, (actor, critic), torch.Generator().manual_seed(1)), actor, critic
 
 
 def gaussian_of(actor: Actor, states: Tensor) -> torch.distributions.Normal:

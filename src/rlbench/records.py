@@ -196,6 +196,10 @@ class RunFacts(Settings):
     warmup_updates: int = 0
     torch_threads: int
     torch_interop_threads: int
+    compiled: bool
+    """Whether gradient steps were taken by a compiled program."""
+    compile_s: float
+    """Seconds to make that program, part of setup_s."""
     setup_s: float
     """From the start of the run to its first training step, the first evaluation included."""
     wall_s: float

@@ -160,6 +160,7 @@ def _state(cell: Cell, facts: RunFacts | None, folder: Path) -> dict[str, object
         "setup_s": facts.setup_s,
         "device_used": facts.device,
         "vector_mode": facts.vector_mode,
+        "compiled": str(facts.compiled).lower(),
         "torch_threads": facts.torch_threads,
         "code_digest": facts.machine.code_digest,
         "ended": facts.ended,
@@ -177,7 +178,7 @@ def _absent(status: str, reason: str) -> dict[str, object]:
     numbers = (
         "actual_steps", "actual_batch", "episodes", "updates", "wall_s", "setup_s", "torch_threads",
     )  # fmt: skip
-    words = ("device_used", "vector_mode", "code_digest", "ended", "job", "machine")
+    words = ("device_used", "vector_mode", "compiled", "code_digest", "ended", "job", "machine")
     return (
         {"status": status, "reason": reason}
         | dict.fromkeys(numbers, float("nan"))

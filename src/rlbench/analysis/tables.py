@@ -112,7 +112,7 @@ def wall_clock(tables: Tables, plan: Plan) -> pd.DataFrame:
 def every_cell(tables: Tables, plan: Plan) -> pd.DataFrame:  # noqa: ARG001 (one signature for all)
     """Every planned run: its state, its return, its time."""
     columns = ["status", "final_return", "actual_steps", "episodes", "updates", "wall_s"]
-    return tables.cells[[*ARM, "seed", *columns, "vector_mode", "reason"]]
+    return tables.cells[[*ARM, "seed", *columns, "vector_mode", "compiled", "reason"]]
 
 
 TABLES: dict[str, Maker] = {

@@ -9,6 +9,7 @@ draws from a global stream.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -145,3 +146,10 @@ class Categorical:
 
     def _log_p(self) -> Tensor:
         return self.logits.log_softmax(-1)
+
+
+def stacked(steps: Sequence[Distribution]) -> Distribution:
+    """T distributions of one kind over [N] as one over [T, N]."""
+    columns = zip(*(step.parameters for step in steps), strict=True)
+    kind: Callable[..., Distribution] = type(steps[0])
+    return kind(*(torch.stack(column) for column in columns))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlbench.records import EpisodeRow
+from rlbench.training.distributions import Distribution, stacked
 from rlbench.training.envs.vector import Environments, Transition
 from rlbench.training.policy import Actor, Critic
 from rlbench.training.stopwatch import Stopwatch
@@ -68,7 +69,7 @@ class Collector:
         Raises:
             RunFailed: an environment failed or gave a non-finite number.
         """
-        acted: list[tuple[Tensor, Tensor, Tensor]] = []
+        acted: list[tuple[Tensor, Tensor, Distribution]] = []
         gained: list[Transition] = []
         rows: list[EpisodeRow] = []
         with stopwatch.lap("policy"):
@@ -78,7 +79,7 @@ class Collector:
                 observations = self._to_device(self._observations)
                 policy = self._actor(observations)
                 actions = policy.act(noise[t])
-                acted.append((observations, actions, policy.log_prob(actions)))
+                acted.append((observations, actions, policy))
                 for_envs = actions.cpu().numpy()
             with stopwatch.lap("env"):
                 gained.append(self._envs.step(for_envs))
@@ -115,18 +116,18 @@ class Collector:
         return rows
 
     def _assemble(
-        self, acted: list[tuple[Tensor, Tensor, Tensor]], gained: list[Transition]
+        self, acted: list[tuple[Tensor, Tensor, Distribution]], gained: list[Transition]
     ) -> Rollout:
-        observations, actions, log_probs = (
-            torch.stack(column) for column in zip(*acted, strict=True)
-        )
+        observations = torch.stack([step[0] for step in acted])
+        actions = torch.stack([step[1] for step in acted])
+        policy = stacked([step[2] for step in acted])
         rewards = np.stack([step.rewards for step in gained]) * self._reward_scale
         ended = torch.from_numpy(np.stack([step.ended for step in gained])).to(observations.device)
         values = self._critic(observations)
         return Rollout(
             observations=observations,
             actions=actions,
-            log_probs=log_probs,
+            log_probs=policy.log_prob(actions),
             rewards=self._to_device(rewards.astype(np.float32)),
             values=values,
             next_values=self._next_values(values, ended, gained),

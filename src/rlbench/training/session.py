@@ -16,8 +16,8 @@ from rlbench.errors import RlbenchError
 from rlbench.machine import choose_device, configure_torch, describe, device_label
 from rlbench.records import FAILURE, Failure, Machine, RunFacts, write_facts
 from rlbench.spec.job import Job
-from rlbench.training.algorithms import make_learner
-from rlbench.training.algorithms.learner import Learner
+from rlbench.training.algorithms import make_learner, wants_compiled
+from rlbench.training.algorithms.learner import Learner, example_batch
 from rlbench.training.envs.vector import Environments
 from rlbench.training.policy import Actor, Critic, make_actor_critic
 from rlbench.training.rollout import Collector
@@ -39,6 +39,8 @@ class Session:
     learner: Learner
     stopwatch: Stopwatch
     started: str
+    compile_s: float
+    """Seconds to make the compiled program; 0 in eager mode."""
     machine: Machine
     """As it was before the first step."""
 
@@ -53,6 +55,8 @@ class Session:
             torch_interop_threads=torch.get_num_interop_threads(),
             started=self.started,
             ended=utc_now(),
+            compiled=self.compile_s > 0,
+            compile_s=self.compile_s,
             machine=self.machine,
             **measured,
         )
@@ -90,6 +94,11 @@ def opened(job: Job) -> Iterator[Session]:
     ) as envs:
         seed_globals(job.seed)
         networks = make_actor_critic(envs.spec, job.algorithm, streams.initialisation, device)
+        example = None
+        if wants_compiled(job):
+            example = example_batch(envs.spec, job.actual_batch, device)
+        compile_start_s = stopwatch.now()
+        learner = make_learner(job.algorithm, networks, streams.shuffling, example)
         yield Session(
             job=job,
             device=device,
@@ -98,7 +107,8 @@ def opened(job: Job) -> Iterator[Session]:
             actor=networks[0],
             critic=networks[1],
             collector=Collector(envs, networks, streams.noise, job.algorithm.reward_scale),
-            learner=make_learner(job.algorithm, *networks, streams.shuffling),
+            learner=learner,
+            compile_s=0.0 if example is None else stopwatch.now() - compile_start_s,
             stopwatch=stopwatch,
             started=started,
             machine=machine,

@@ -1,23 +1,57 @@
 """From settings to a learner. A new algorithm is one file here and one line in `LEARNERS`."""
 
+import os
+import shutil
 from importlib import import_module
 
 import torch
 
 from rlbench.spec.algorithms import OnPolicy
-from rlbench.training.algorithms.learner import Learner
+from rlbench.spec.job import Job
+from rlbench.training.algorithms.learner import Batch, Learner
 from rlbench.training.policy import Actor, Critic
 
+PAYS_FROM_STEPS = 10_000
+"""Gradient steps from which compiling pays: 12 s to compile, 1.4 ms saved in each (measured)."""
 LEARNERS = {"ppo": "ppo:PPOLearner", "trpo": "trpo:TRPOLearner"}
 """Module and class of each algorithm, by the name in its settings; imported when used."""
 
 
+COMPILED = {"ppo"}
+"""Algorithms with a compiled mode."""
+
+
 def make_learner(
-    settings: OnPolicy, actor: Actor, critic: Critic, shuffling: torch.Generator
+    settings: OnPolicy,
+    networks: tuple[Actor, Critic],
+    shuffling: torch.Generator,
+    example: Batch | None = None,
 ) -> Learner:
-    """The learner that the settings are for."""
+    """The learner that the settings are for; an example batch asks for the compiled mode."""
     module, name = LEARNERS[settings.name].split(":")
-    learner: Learner = getattr(import_module(f"{__name__}.{module}"), name)(
-        settings, actor, critic, shuffling
-    )
+    kind = getattr(import_module(f"{__name__}.{module}"), name)
+    learner: Learner = kind(settings, networks, shuffling, example)
     return learner
+
+
+def wants_compiled(job: Job) -> bool:
+    """Whether a run takes its gradient steps as a compiled program.
+
+    `auto`: where it pays, on a CPU with a C++ compiler and at least `PAYS_FROM_STEPS` of them.
+    """
+    if job.algorithm.name not in COMPILED or job.compile == "never":
+        return False
+    if job.compile == "always":
+        return True
+    settings = job.algorithm
+    per_update = (
+        getattr(settings, "epochs", 0) * job.actual_batch / getattr(settings, "minibatch_size", 1)
+    )
+    steps = (job.total_steps or 0) / job.actual_batch * per_update
+    return job.device == "cpu" and steps >= PAYS_FROM_STEPS and compiler_found()
+
+
+def compiler_found() -> bool:
+    """Whether there is a C++ compiler for the generated code."""
+    names = [os.environ.get("CXX", ""), "g++", "c++", "clang++"]
+    return any(shutil.which(name) for name in names if name)

@@ -14,6 +14,7 @@ from rlbench.errors import RunFailed
 from rlbench.records import Metrics
 from rlbench.spec.algorithms import OnPolicy
 from rlbench.training.advantages import advantages, standardised
+from rlbench.training.envs.spaces import Continuous, EnvSpec
 from rlbench.training.rollout import Rollout
 
 
@@ -49,6 +50,11 @@ class Batch:
         """B."""
         return len(self.log_probs)
 
+    @property
+    def columns(self) -> tuple[Tensor, ...]:
+        """What a gradient step of the policy reads: observations, then what its loss takes."""
+        return self.observations, self.actions, self.log_probs, self.advantages, self.targets
+
 
 def make_batch(rollout: Rollout, settings: OnPolicy) -> Batch:
     """Flatten a rollout and estimate advantages and value targets."""
@@ -81,6 +87,15 @@ def weighted_mean(rows: list[Tensor], chosen: list[Tensor]) -> Tensor:
     """Mean of one row of numbers per minibatch, each weighted by its size."""
     sizes = torch.tensor([len(part) for part in chosen], device=rows[0].device)
     return sizes / sizes.sum() @ torch.stack(rows)
+
+
+def example_batch(spec: EnvSpec, size: int, device: torch.device) -> Batch:
+    """A batch of zeros with the types and sizes of a real one; no two share memory."""
+    actions = torch.zeros(size, device=device, dtype=torch.int64)
+    if isinstance(spec.action, Continuous):
+        actions = torch.zeros(size, spec.action.size, device=device)
+    observations = torch.zeros(size, spec.observation_size, device=device)
+    return Batch(observations, actions, *(torch.zeros(size, device=device) for _ in range(4)))
 
 
 def require_finite(value: Tensor, what: str) -> None:

@@ -2,15 +2,17 @@
 
 In:      a Rollout.
 Out:     actor and critic after K epochs of minibatch gradient steps.
-Source:  Schulman et al. 2017, arXiv:1707.06347, eq. 7 and algorithm 1.
+Source:  Schulman et al. 2017, arXiv:1707.06347, algorithm 1.
 """
+
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from rlbench.records import Metrics
 from rlbench.spec.algorithms import PPO
-from rlbench.training.advantages import explained_variance, standardised
+from rlbench.training.advantages import explained_variance
 from rlbench.training.algorithms.learner import (
     Batch,
     make_batch,
@@ -18,46 +20,58 @@ from rlbench.training.algorithms.learner import (
     require_finite,
     weighted_mean,
 )
+from rlbench.training.algorithms.ppo_loss import losses
 from rlbench.training.policy import Actor, Critic
 from rlbench.training.rollout import Rollout
 
 
-def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Tensor:
-    """Mean clipped surrogate, to be maximised; inputs [B], result [].
+class GradientSteps(Protocol):
+    """How the gradient steps of one update are taken."""
 
-    L = E[min(r A, clip(r, 1 - eps, 1 + eps) A)]     Schulman et al. 2017, eq. 7
-    """
-    clipped = ratio.clamp(1 - clip_range, 1 + clip_range)
-    return torch.minimum(ratio * advantage, clipped * advantage).mean()
+    def take(self, batch: Batch, chosen: list[Tensor], rates: tuple[float, float]) -> Tensor:
+        """One Adam step per minibatch; means over all samples of five numbers, [5].
+
+        Args:
+            batch: a whole rollout.
+            chosen: indices of each minibatch, in order.
+            rates: step sizes of actor and critic.
+
+        The numbers: surrogate, critic's squared error, clip fraction, gradient norm of the actor
+        and of the critic before clipping.
+        """
+        ...
 
 
 class PPOLearner:
     """Clipped-surrogate updates of an actor and a critic, each with its own Adam."""
 
     def __init__(
-        self, settings: PPO, actor: Actor, critic: Critic, shuffling: torch.Generator
+        self,
+        settings: PPO,
+        networks: tuple[Actor, Critic],
+        shuffling: torch.Generator,
+        example: Batch | None = None,
     ) -> None:
         self._settings = settings
-        self._actor, self._critic = actor, critic
+        self._actor, self._critic = networks
         self._shuffling = shuffling
-        self._actor_weights = list(actor.parameters())
-        self._critic_weights = list(critic.parameters())
-        groups = [
-            {"params": self._actor_weights, "lr": settings.actor_learning_rate},
-            {"params": self._critic_weights, "lr": settings.critic_learning_rate},
-        ]
-        self._optimiser = torch.optim.Adam(groups, fused=True)
+        self._steps: GradientSteps = EagerSteps(settings, *networks)
+        if example is not None:
+            from rlbench.training.algorithms.compiled import CompiledSteps
+
+            self._steps = CompiledSteps(settings, *networks, example)
 
     def update(self, rollout: Rollout, remaining: float) -> Metrics:
         """K epochs over shuffled minibatches; see `Learner.update`."""
-        self._anneal(remaining)
-        batch = make_batch(rollout, self._settings)
+        settings = self._settings
+        batch = make_batch(rollout, settings)
         with torch.no_grad():
             old = self._actor(batch.observations).frozen()
-        chosen = minibatches(
-            batch.size, self._settings.minibatch_size, self._settings.epochs, self._shuffling
-        )
-        means = weighted_mean([self._step(batch, part) for part in chosen], chosen)
+        factor = remaining if settings.learning_rate_schedule == "linear" else 1.0
+        rates = factor * settings.actor_learning_rate, factor * settings.critic_learning_rate
+        size = min(settings.minibatch_size, batch.size)
+        chosen = minibatches(batch.size, size, settings.epochs, self._shuffling)
+        means = self._steps.take(batch, chosen, rates)
         require_finite(means, "PPO's loss or gradient")
         surrogate, critic_loss, clip_fraction, actor_norm, critic_norm = means.tolist()
         with torch.no_grad():
@@ -73,32 +87,30 @@ class PPOLearner:
                 clip_fraction=clip_fraction,
             )
 
+
+class EagerSteps:
+    """Steps by PyTorch's autograd and Adam, one after the other."""
+
+    def __init__(self, settings: PPO, actor: Actor, critic: Critic) -> None:
+        self._settings = settings
+        self._actor, self._critic = actor, critic
+        self._weights = list(actor.parameters()), list(critic.parameters())
+        self._optimiser = torch.optim.Adam([{"params": part} for part in self._weights], fused=True)
+
+    def take(self, batch: Batch, chosen: list[Tensor], rates: tuple[float, float]) -> Tensor:
+        """See `GradientSteps.take`."""
+        for group, rate in zip(self._optimiser.param_groups, rates, strict=True):
+            group["lr"] = rate
+        return weighted_mean([self._step(batch, part) for part in chosen], chosen)
+
     def _step(self, batch: Batch, chosen: Tensor) -> Tensor:
         """One gradient step on a minibatch; five numbers about it."""
-        policy = self._actor(batch.observations[chosen])
-        advantage = batch.advantages[chosen]
-        if self._settings.advantage_norm == "minibatch":
-            advantage = standardised(advantage)
-        ratio = (policy.log_prob(batch.actions[chosen]) - batch.log_probs[chosen]).exp()
-        surrogate = clipped_surrogate(ratio, advantage, self._settings.clip_range)
-        objective = surrogate
-        if self._settings.entropy_coefficient > 0:
-            objective = surrogate + self._settings.entropy_coefficient * policy.entropy().mean()
-        critic_loss = nn.functional.mse_loss(
-            self._critic(batch.observations[chosen]), batch.targets[chosen]
-        )
+        observations, *sample = (column[chosen] for column in batch.columns)
+        policy, values = self._actor(observations), self._critic(observations)
+        loss, numbers = losses(self._settings, policy, values, sample, torch.mean)
         self._optimiser.zero_grad()
-        torch.autograd.backward(critic_loss - objective)
+        torch.autograd.backward(loss)
         limit = self._settings.max_grad_norm
-        actor_norm = nn.utils.clip_grad_norm_(self._actor_weights, limit)
-        critic_norm = nn.utils.clip_grad_norm_(self._critic_weights, limit)
+        norms = [nn.utils.clip_grad_norm_(part, limit) for part in self._weights]
         self._optimiser.step()
-        with torch.no_grad():
-            clipped = ((ratio - 1).abs() > self._settings.clip_range).float().mean()
-            return torch.stack([surrogate, critic_loss, clipped, actor_norm, critic_norm])
-
-    def _anneal(self, remaining: float) -> None:
-        factor = remaining if self._settings.learning_rate_schedule == "linear" else 1.0
-        actor, critic = self._optimiser.param_groups
-        actor["lr"] = factor * self._settings.actor_learning_rate
-        critic["lr"] = factor * self._settings.critic_learning_rate
+        return torch.cat([numbers, torch.stack(norms)])

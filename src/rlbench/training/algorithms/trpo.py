@@ -56,10 +56,14 @@ class TRPOLearner:
     """Natural-gradient steps with a line search; a critic with its own Adam."""
 
     def __init__(
-        self, settings: TRPO, actor: Actor, critic: Critic, shuffling: torch.Generator
+        self,
+        settings: TRPO,
+        networks: tuple[Actor, Critic],
+        shuffling: torch.Generator,
+        example: Batch | None = None,  # noqa: ARG002 (always eager)
     ) -> None:
         self._settings = settings
-        self._actor = actor
+        self._actor, critic = networks
         self._critic = CriticFit(critic, settings.critic_learning_rate, shuffling)
 
     def update(self, rollout: Rollout, remaining: float) -> Metrics:  # noqa: ARG002 (no schedule)

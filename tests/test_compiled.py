@@ -1,0 +1,97 @@
+"""PPO's compiled program against its eager steps. It needs a C++ compiler, as CI has."""
+
+from collections.abc import Iterator
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+from torch.nn.utils import parameters_to_vector
+
+from jobs import job, repeatable, trained
+from rlbench.records import Metrics, read_facts
+from rlbench.spec.job import Job
+from rlbench.training.algorithms import PAYS_FROM_STEPS, wants_compiled
+from rlbench.training.session import opened
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gaussian": ("Pendulum-v1", {"entropy_coefficient": 0.01, "advantage_norm": "minibatch"}),
+    "categorical": ("CartPole-v1", {"activation": "relu", "learning_rate_schedule": "linear"}),
+    "gaussian-state-std": ("Pendulum-v1", {"action_std": "state", "action_mean": "scaled"}),
+}
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def updated(which: Job, sizes: tuple[int, ...]) -> tuple[list[Metrics], torch.Tensor]:
+    """Metrics of one update per rollout length, and all weights after them."""
+    with opened(which) as session:
+        metrics = []
+        for steps in sizes:
+            rollout, _ = session.collector.collect(steps, None, session.stopwatch)
+            metrics.append(session.learner.update(rollout, remaining=0.5))
+        weights = [*session.actor.parameters(), *session.critic.parameters()]
+        return metrics, parameters_to_vector(weights).detach().clone()
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_compiled_and_eager_steps_agree(kind: str) -> None:
+    """One epoch of 4 minibatches, the last of them smaller: the same metrics and weights."""
+    environment, hyperparameters = KINDS[kind]
+    few = {"epochs": 1, "minibatch_size": 60} | hyperparameters
+    results = [
+        updated(job("ppo", few, environment=environment, compile=mode), (100,))
+        for mode in ("never", "always")
+    ]
+    (eager, eager_weights), (compiled, compiled_weights) = results
+    expected, got = torch.tensor(astuple(eager[0])), torch.tensor(astuple(compiled[0]))
+    torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-5, equal_nan=True)
+    torch.testing.assert_close(compiled_weights, eager_weights, rtol=1e-4, atol=1e-5)
+
+
+def test_a_shorter_batch_and_a_schedule_compile_nothing_anew() -> None:
+    """Public bug: a float learning rate, or the last batch, recompiled."""
+    which = job("ppo", {"learning_rate_schedule": "linear", "epochs": 2}, compile="always")
+    with opened(which) as session:
+        graphs = counters["stats"]["unique_graphs"]
+        for steps, remaining in ((100, 1.0), (100, 0.5), (37, 0.25), (1, 0.1)):
+            rollout, _ = session.collector.collect(steps, None, session.stopwatch)
+            session.learner.update(rollout, remaining)
+        assert counters["stats"]["unique_graphs"] == graphs > 0
+        assert session.compile_s > 0.5
+
+
+def test_compiling_takes_no_step() -> None:
+    with opened(job(compile="never")) as eager, opened(job(compile="always")) as compiled:
+        for one, other in zip(eager.actor.parameters(), compiled.actor.parameters(), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_two_compiled_runs_are_equal_bit_by_bit(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        trained(job(compile="always"), tmp_path / name)
+    rows = [repeatable(tmp_path / name) for name in ("one", "two")]
+    for one, other in zip(rows[0].values(), rows[1].values(), strict=True):
+        assert one.equals(other)
+    facts = read_facts(tmp_path / "one")
+    assert facts.compiled
+    assert 0.5 < facts.compile_s <= facts.setup_s
+
+
+def test_auto_compiles_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two epochs of four minibatches per 200 steps: 25 steps each."""
+    few = {"epochs": 2, "minibatch_size": 50}
+    long = 25 * PAYS_FROM_STEPS
+    assert wants_compiled(job("ppo", few, total_steps=long))
+    assert not wants_compiled(job("ppo", few, total_steps=long - 200))
+    assert not wants_compiled(job("ppo", few, total_steps=long, compile="never"))
+    assert not wants_compiled(job("trpo", total_steps=10**9, compile="always"))
+    monkeypatch.setattr("rlbench.training.algorithms.compiler_found", lambda: False)
+    assert not wants_compiled(job("ppo", few, total_steps=long))
