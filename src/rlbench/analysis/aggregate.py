@@ -160,7 +160,7 @@ def _state(cell: Cell, facts: RunFacts | None, folder: Path) -> dict[str, object
         "setup_s": facts.setup_s,
         "device_used": facts.device,
         "vector_mode": facts.vector_mode,
-        "compiled": str(facts.compiled).lower(),
+        "compiled": "yes" if facts.compiled else "no",
         "torch_threads": facts.torch_threads,
         "code_digest": facts.machine.code_digest,
         "ended": facts.ended,
