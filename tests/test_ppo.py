@@ -9,7 +9,7 @@ from rlbench.errors import RunFailed
 from rlbench.spec.algorithms import PPO
 from rlbench.training.algorithms.learner import minibatches, weighted_mean
 from rlbench.training.algorithms.ppo import EagerSteps, PPOLearner
-from rlbench.training.algorithms.ppo_loss import clipped_surrogate
+from rlbench.training.algorithms.ppo_loss import clipped_surrogate, standardised_by
 from rlbench.training.envs.spaces import Continuous, EnvSpec
 from rlbench.training.policy import Actor, Critic, GaussianActor, make_actor_critic
 from rlbench.training.rollout import Rollout
@@ -89,6 +89,13 @@ def test_a_last_minibatch_of_one_is_harmless(steps: int, minibatch: int, norm: s
     metrics = updated.update(rollout(actor, critic, steps), remaining=1.0)
     assert all(p.isfinite().all() for p in [*actor.parameters(), *critic.parameters()])
     assert math.isfinite(metrics.surrogate)
+
+
+def test_a_minibatch_is_standardised_and_one_sample_is_left_alone() -> None:
+    """Values 1 and 3: mean 2, deviation 1."""
+    pair = standardised_by(torch.mean, torch.tensor([1.0, 3.0]))
+    torch.testing.assert_close(pair, torch.tensor([-1.0, 1.0]))
+    assert standardised_by(torch.mean, torch.tensor([5.0])).tolist() == [5.0]
 
 
 def test_every_sample_is_used_once_per_epoch() -> None:

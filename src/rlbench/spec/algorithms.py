@@ -4,6 +4,7 @@ A new algorithm adds its settings here and to `AnyAlgorithm`, its learner to
 `rlbench.training.algorithms`.
 """
 
+import math
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -41,6 +42,10 @@ class OnPolicy(Settings):
     log_std_init: Annotated[float, Field(ge=-5, le=3)] = 0.0
     """Initial log of the policy's deviation, in the units of the action. Usual -1 to 0."""
 
+    def steps_per_batch(self, batch_size: int) -> int:  # noqa: ARG002 (for those that override it)
+        """Minibatch gradient steps of the policy per batch; 0 where there are none."""
+        return 0
+
 
 class PPO(OnPolicy):
     """Clipped-surrogate proximal policy optimisation; Schulman et al. 2017, arXiv:1707.06347."""
@@ -63,6 +68,10 @@ class PPO(OnPolicy):
     """Largest Euclidean norm of the gradient, of actor and critic each."""
     entropy_coefficient: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the policy's entropy (nats) in the objective. Usual 0-0.01."""
+
+    def steps_per_batch(self, batch_size: int) -> int:
+        """K epochs of so many minibatches, the last of each as small as it comes."""
+        return self.epochs * math.ceil(batch_size / self.minibatch_size)
 
 
 class TRPO(OnPolicy):

@@ -97,8 +97,9 @@ def opened(job: Job) -> Iterator[Session]:
         example = None
         if wants_compiled(job):
             example = example_batch(envs.spec, job.actual_batch, device)
-        compile_start_s = stopwatch.now()
+        start_s = stopwatch.now()
         learner = make_learner(job.algorithm, networks, streams.shuffling, example)
+        compile_s = 0.0 if example is None else stopwatch.now() - start_s
         yield Session(
             job=job,
             device=device,
@@ -108,7 +109,7 @@ def opened(job: Job) -> Iterator[Session]:
             critic=networks[1],
             collector=Collector(envs, networks, streams.noise, job.algorithm.reward_scale),
             learner=learner,
-            compile_s=0.0 if example is None else stopwatch.now() - compile_start_s,
+            compile_s=compile_s,
             stopwatch=stopwatch,
             started=started,
             machine=machine,

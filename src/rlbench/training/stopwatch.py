@@ -7,7 +7,6 @@ Out:     seconds per phase since the last take.
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from types import TracebackType
 
 import torch
 
@@ -70,12 +69,7 @@ class _Lap:
     def __enter__(self) -> None:
         self._start = self._watch.now()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._watch.add(self._phase, self._watch.now() - self._start)
 
 

@@ -17,10 +17,6 @@ LEARNERS = {"ppo": "ppo:PPOLearner", "trpo": "trpo:TRPOLearner"}
 """Module and class of each algorithm, by the name in its settings; imported when used."""
 
 
-COMPILED = {"ppo"}
-"""Algorithms with a compiled mode."""
-
-
 def make_learner(
     settings: OnPolicy,
     networks: tuple[Actor, Critic],
@@ -39,15 +35,12 @@ def wants_compiled(job: Job) -> bool:
 
     `auto`: where it pays, on a CPU with a C++ compiler and at least `PAYS_FROM_STEPS` of them.
     """
-    if job.algorithm.name not in COMPILED or job.compile == "never":
+    per_batch = job.algorithm.steps_per_batch(job.actual_batch)
+    if not per_batch or job.compile == "never":
         return False
     if job.compile == "always":
         return True
-    settings = job.algorithm
-    per_update = (
-        getattr(settings, "epochs", 0) * job.actual_batch / getattr(settings, "minibatch_size", 1)
-    )
-    steps = (job.total_steps or 0) / job.actual_batch * per_update
+    steps = (job.total_steps or 0) / job.actual_batch * per_batch
     return job.device == "cpu" and steps >= PAYS_FROM_STEPS and compiler_found()
 
 

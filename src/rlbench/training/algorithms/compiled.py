@@ -42,7 +42,7 @@ class CompiledSteps:
         self._state = (theta, torch.zeros_like(theta), torch.zeros_like(theta), theta.new_zeros(()))
         self._batch_size = example.size
         self._part = min(settings.minibatch_size, example.size)
-        self._most = settings.epochs * -(-example.size // self._part)
+        self._most = settings.steps_per_batch(example.size)
         self._program = torch.compile(
             self._loop,
             fullgraph=True,

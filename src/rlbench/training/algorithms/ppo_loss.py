@@ -27,9 +27,10 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Te
 
 
 def standardised_by(mean: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """Values with mean 0 and deviation 1 over a minibatch; a minibatch of one becomes 0."""
+    """Values with mean 0 and deviation 1 over a minibatch; those of a single value are left."""
     centred = values - mean(values)
-    return centred / (mean(centred.square()).sqrt() + 1e-8)
+    variance = mean(centred.square())
+    return torch.where(variance > 0, centred / (variance.sqrt() + 1e-8), values)
 
 
 def losses(

@@ -11,7 +11,6 @@ import multiprocessing
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, cast
 
 import gymnasium as gym
@@ -110,12 +109,7 @@ class Environments:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _final(self, infos: dict[str, Any], ended: np.ndarray) -> np.ndarray:
