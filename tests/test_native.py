@@ -8,7 +8,7 @@ import pytest
 
 from rlbench.errors import InputError
 from rlbench.training.envs.batched import NativeVectorEnv, has_native
-from rlbench.training.envs.native import NATIVE
+from rlbench.training.envs.native import NATIVE, _squared
 from rlbench.training.envs.vector import Environments, inspect
 
 RNG = np.random.default_rng(0)
@@ -109,3 +109,10 @@ def test_only_the_environment_itself_is_native() -> None:
 def test_native_asked_for_and_missing_names_what_there_is() -> None:
     with pytest.raises(InputError, match=r"got 'native', which 'MountainCar-v0' does not have"):
         inspect("MountainCar-v0", "native", 2)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_squares_are_those_of_single_numbers(kind: type[np.floating[Any]]) -> None:
+    """Processors with wide vectors round a power of an array otherwise than that of a number."""
+    numbers = RNG.uniform(-2, 2, 50_000).astype(kind)
+    assert _squared(numbers).tolist() == [number**2 for number in numbers]

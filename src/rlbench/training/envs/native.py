@@ -178,8 +178,19 @@ class Acrobot:
 
 
 def _squared(x: Arrays) -> Arrays:
-    """x^2 as `**` rounds it for a single number: by pow(), which now and then is not x * x."""
-    squared: Arrays = np.power(x, np.full_like(x, 2))
+    """x^2 as `**` rounds it for a single number: by the C library's pow, which now and then is not
+    x * x, and not what NumPy's vectorised power gives either.
+
+    In float32 the two can only differ where x^2 lies almost halfway between two numbers.
+    """
+    if x.dtype == np.float64:
+        by_pow: Arrays = np.float_power(x, 2.0)
+        return by_pow
+    exact = np.square(x, dtype=np.float64)
+    squared: Arrays = exact.astype(np.float32)
+    off_half = np.abs(np.abs(exact - squared) / np.spacing(squared) - 0.5)
+    for i in np.flatnonzero(off_half < 0.01):
+        squared[i] = x[i] ** 2
     return squared
 
 
