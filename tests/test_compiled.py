@@ -16,10 +16,13 @@ from rlbench.spec.job import Job
 from rlbench.training.algorithms import PAYS_FROM_STEPS, wants_compiled
 from rlbench.training.session import opened
 
-KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "gaussian": ("Pendulum-v1", {"entropy_coefficient": 0.01, "advantage_norm": "minibatch"}),
-    "categorical": ("CartPole-v1", {"activation": "relu", "learning_rate_schedule": "linear"}),
-    "gaussian-state-std": ("Pendulum-v1", {"action_std": "state", "action_mean": "scaled"}),
+KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gaussian": ("ppo", "Pendulum-v1", {"entropy_coefficient": 0.01, "value_clip_range": 0.2}),
+    "categorical": ("ppo", "CartPole-v1", {"activation": "relu", "clip_range_schedule": "linear"}),
+    "state-std": ("ppo", "Pendulum-v1", {"action_std": "state", "action_mean": "scaled"}),
+    "shared": ("ppo", "Pendulum-v1", {"optimiser": "shared", "advantage_norm": "minibatch"}),
+    "penalty": ("ppo-kl", "Pendulum-v1", {"kl_coefficient": 3.0}),
+    "a2c": ("a2c", "CartPole-v1", {"learning_rate_schedule": "linear"}),
 }
 
 
@@ -43,17 +46,28 @@ def updated(which: Job, sizes: tuple[int, ...]) -> tuple[list[Metrics], torch.Te
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_compiled_and_eager_steps_agree(kind: str) -> None:
-    """One epoch of 4 minibatches, the last of them smaller: the same metrics and weights."""
-    environment, hyperparameters = KINDS[kind]
+    """One epoch of 2 minibatches, the last of them smaller: the same metrics and weights."""
+    algorithm, environment, hyperparameters = KINDS[kind]
     few = {"epochs": 1, "minibatch_size": 60} | hyperparameters
     results = [
-        updated(job("ppo", few, environment=environment, compile=mode), (100,))
+        updated(job(algorithm, few, environment=environment, compile=mode), (100,))
         for mode in ("never", "always")
     ]
     (eager, eager_weights), (compiled, compiled_weights) = results
     expected, got = torch.tensor(astuple(eager[0])), torch.tensor(astuple(compiled[0]))
     torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-5, equal_nan=True)
     torch.testing.assert_close(compiled_weights, eager_weights, rtol=1e-4, atol=1e-5)
+
+
+def test_the_kl_limit_ends_both_at_the_same_step() -> None:
+    """A high step size leaves the limit of 1.5 x 0.002 within five epochs."""
+    few = {"target_kl": 0.002, "actor_learning_rate": 0.01, "minibatch_size": 50, "epochs": 5}
+    (eager, one), (compiled, other) = (
+        updated(job("ppo", few, compile=mode), (100,)) for mode in ("never", "always")
+    )
+    assert 0 < eager[0].steps_taken == compiled[0].steps_taken < 1
+    torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+    assert eager[0].clip_fraction == pytest.approx(compiled[0].clip_fraction)
 
 
 def test_a_shorter_batch_and_a_schedule_compile_nothing_anew() -> None:

@@ -7,9 +7,10 @@ from torch import nn
 
 from rlbench.errors import RunFailed
 from rlbench.spec.algorithms import PPO
+from rlbench.training.algorithms.first_order import EagerSteps
 from rlbench.training.algorithms.learner import minibatches, weighted_mean
-from rlbench.training.algorithms.ppo import EagerSteps, PPOLearner
-from rlbench.training.algorithms.ppo_loss import clipped_surrogate, standardised_by
+from rlbench.training.algorithms.loss import Loss, standardised_by
+from rlbench.training.algorithms.ppo import PPOLearner, clipped_surrogate, objective
 from rlbench.training.envs.spaces import Continuous, EnvSpec
 from rlbench.training.policy import Actor, Critic, GaussianActor, make_actor_critic
 from rlbench.training.rollout import Rollout
@@ -46,8 +47,8 @@ def rollout(actor: Actor, critic: Critic, steps: int, num_envs: int = 1) -> Roll
 def test_the_clipped_surrogate_by_hand() -> None:
     """Ratios 0.5, 1, 1.5 and eps 0.2. A = 1: min(.5, .8), 1, min(1.5, 1.2); A = -1: the reverse."""
     ratio = torch.tensor([0.5, 1.0, 1.5])
-    up = clipped_surrogate(ratio, torch.ones(3), 0.2)
-    down = clipped_surrogate(ratio, -torch.ones(3), 0.2)
+    up = clipped_surrogate(ratio, torch.ones(3), torch.tensor(0.2))
+    down = clipped_surrogate(ratio, -torch.ones(3), torch.tensor(0.2))
     torch.testing.assert_close(up, torch.tensor([0.5, 1.0, 1.2]))
     torch.testing.assert_close(down, -torch.tensor([0.8, 1.0, 1.5]))
 
@@ -66,8 +67,8 @@ def test_one_step_is_the_step_of_plain_torch() -> None:
     mean = actor_too(states).mean
     policy = torch.distributions.Normal(mean, actor_too.log_std.exp())
     ratio = (policy.log_prob(actions).sum(-1) - batch.log_probs[:, 0]).exp()
-    objective = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
-    loss = -(objective + 0.1 * policy.entropy().sum(-1).mean())
+    surrogate = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+    loss = -(surrogate + 0.1 * policy.entropy().sum(-1).mean())
     for network, value, rate in (
         (actor_too, loss, 3e-4),
         (critic_too, (critic_too(states) - returns).square().mean(), 1e-3),
@@ -79,6 +80,73 @@ def test_one_step_is_the_step_of_plain_torch() -> None:
     for mine, plain in ((actor, actor_too), (critic, critic_too)):
         for one, other in zip(mine.parameters(), plain.parameters(), strict=True):
             torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+def test_a_shared_optimiser_has_one_step_size_and_one_limit() -> None:
+    """One minibatch: the sum of the losses, the critic's halved, through one Adam of torch's own.
+
+    Gradients are far above the limit, so that clipping them apart would give other steps.
+    """
+    settings = {"optimiser": "shared", "max_grad_norm": 1e-3, "actor_learning_rate": 0.01}
+    updated, actor, critic = learner(epochs=1, minibatch_size=20, **settings)
+    _, actor_too, critic_too = learner()
+    batch = rollout(actor, critic, 20)
+    updated.update(batch, remaining=1.0)
+
+    states, returns = batch.observations[:, 0], batch.rewards[:, 0]
+    raw = returns - batch.values[:, 0]
+    policy = torch.distributions.Normal(actor_too(states).mean, actor_too.log_std.exp())
+    ratio = (policy.log_prob(batch.actions[:, 0]).sum(-1) - batch.log_probs[:, 0]).exp()
+    surrogate = (ratio * (raw - raw.mean()) / raw.std()).mean()  # at ratio 1 nothing is clipped
+    loss = 0.5 * (critic_too(states) - returns).square().mean() - surrogate
+    weights = [*actor_too.parameters(), *critic_too.parameters()]
+    optimiser = torch.optim.Adam(weights, lr=0.01)
+    loss.backward()
+    nn.utils.clip_grad_norm_(weights, 1e-3)
+    optimiser.step()
+    for one, other in zip([*actor.parameters(), *critic.parameters()], weights, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(0.0, [4.0, 0.25, 1.0]), (0.5, [6.25, 0.25, 2.25])]
+)
+def test_the_clipped_error_of_values_by_hand(limit: float, expected: list[float]) -> None:
+    """Old values 0, targets 3, 0.75, -2; values 1, 0.25, -1; a move beyond 0.5 counts as 0.5.
+
+    Clipped values 0.5, 0.25, -0.5 have errors 6.25, 0.25, 2.25; the worse of the two counts.
+    """
+    loss = Loss(PPO(value_clip_range=limit), objective)
+    values, targets = torch.tensor([1.0, 0.25, -1.0]), torch.tensor([3.0, 0.75, -2.0])
+    assert loss._squared_error(values, targets, torch.zeros(3)).tolist() == expected
+
+
+def test_a_linear_clip_range_shrinks_with_the_budget() -> None:
+    """With a quarter of the budget left, a range of 0.4 is one of 0.1."""
+    steps: dict[str, object] = {"epochs": 3, "minibatch_size": 32, "actor_learning_rate": 0.01}
+    scheduled, actor, critic = learner(clip_range=0.4, clip_range_schedule="linear", **steps)
+    constant, _, _ = learner(clip_range=0.1, **steps)
+    batch = rollout(actor, critic, 64)
+    one, other = (x.update(batch, remaining=0.25) for x in (scheduled, constant))
+    assert one == other
+    assert one.clip_fraction > 0
+
+
+def test_the_kl_limit_ends_an_update_before_the_step_that_is_too_far() -> None:
+    """Minibatches are whole batches, so that the estimate is that of the policy so far."""
+    far = {"epochs": 50, "minibatch_size": 64, "actor_learning_rate": 0.01}
+    limited, actor, critic = learner(target_kl=0.01, **far)
+    batch = rollout(actor, critic, 64)
+    metrics = limited.update(batch, remaining=1.0)
+    steps = round(metrics.steps_taken * 50)
+    assert 1 < steps < 50
+    free, actor_too, _ = learner(**far | {"epochs": steps})
+    free.update(batch, remaining=1.0)
+    for one, other in zip(actor.parameters(), actor_too.parameters(), strict=True):
+        assert torch.equal(one, other)
+    with torch.no_grad():
+        log_ratio = actor(batch.observations).log_prob(batch.actions) - batch.log_probs
+        assert (log_ratio.exp() - 1 - log_ratio).mean() > 1.5 * 0.01
 
 
 @pytest.mark.parametrize(("steps", "minibatch"), [(65, 64), (1, 1), (10, 3)])
@@ -138,13 +206,14 @@ def test_a_linear_schedule_ends_at_zero() -> None:
     updated.update(batch, remaining=0.0)
     assert all(torch.equal(a, b) for a, b in zip(before, actor.parameters(), strict=True))
     updated.update(batch, remaining=0.5)
-    assert isinstance(updated._steps, EagerSteps)
-    assert [g["lr"] for g in updated._steps._optimiser.param_groups] == [1.5e-4, 5e-4]
+    steps = updated._update._steps
+    assert isinstance(steps, EagerSteps)
+    assert [g["lr"] for g in steps._optimiser.param_groups] == [1.5e-4, 5e-4]
 
 
 def test_a_loss_that_is_not_finite_stops_the_run() -> None:
     updated, actor, critic = learner()
     batch = rollout(actor, critic, 64)
     batch.rewards[3] = float("inf")
-    with pytest.raises(RunFailed, match=r"PPO's loss or gradient is not finite"):
+    with pytest.raises(RunFailed, match=r"the loss or its gradient is not finite"):
         updated.update(batch, remaining=1.0)

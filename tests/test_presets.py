@@ -13,7 +13,7 @@ def test_every_preset_is_allowed_differs_from_the_defaults_and_has_sources(
     algorithm: str, environment: str
 ) -> None:
     settings, origins = resolve(algorithm, environment, {}, "test")
-    default = ALGORITHMS[algorithm]()
+    default = ALGORITHMS[algorithm].model_validate({})
     for key, entry in preset(algorithm, environment).items():
         assert getattr(settings, key) != getattr(default, key), key
         assert len(entry.source) > 10

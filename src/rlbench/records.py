@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised whenever a column or a fact changes its name, unit or meaning."""
 RUN_FACTS = "run.json"
 FAILURE = "failure.json"
@@ -37,8 +37,8 @@ class Metrics:
     """What one update did: the step that was taken. NaN where an algorithm has no such quantity."""
 
     surrogate: float
-    """Objective of the policy, to be maximised: mean over minibatches (PPO), gain of the accepted
-    step (TRPO)."""
+    """Objective of the policy, to be maximised: mean over minibatches (first order), gain of the
+    step that was taken (natural gradient)."""
     critic_loss: float
     """Mean squared error of the critic, mean over its minibatches."""
     explained_variance: float
@@ -51,8 +51,12 @@ class Metrics:
     """Euclidean norm of the policy gradient before clipping, mean over minibatches."""
     critic_grad_norm: float
     """The same of the critic."""
+    steps_taken: float = NAN
+    """Share of the planned minibatch steps that were taken; below 1 if the KL limit ended them."""
     clip_fraction: float = NAN
     """Share of samples whose ratio was outside the clip range, mean over minibatches."""
+    kl_coefficient: float = NAN
+    """Weight of the KL penalty in this update."""
     line_search_success: float = NAN
     """1 if a step was accepted, 0 if the parameters were left as they were."""
     step_scale: float = NAN

@@ -15,6 +15,7 @@ Whole = Annotated[int, Field(strict=True, lt=2**63)]
 """A whole number that a file can hold; `yes` and `1.0` are none."""
 Count = Annotated[Whole, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0)]
+Schedule = Literal["constant", "linear"]
 
 
 class OnPolicy(Settings):
@@ -47,13 +48,9 @@ class OnPolicy(Settings):
         return 0
 
 
-class PPO(OnPolicy):
-    """Clipped-surrogate proximal policy optimisation; Schulman et al. 2017, arXiv:1707.06347."""
+class FirstOrder(OnPolicy):
+    """What algorithms share that take minibatch gradient steps of actor and critic together."""
 
-    name: Literal["ppo"] = "ppo"
-    """Which algorithm these settings are for."""
-    clip_range: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Epsilon of eq. 7: how far the probability ratio may move from 1, no unit. Usual 0.1-0.3."""
     epochs: Count = 10
     """K: passes over one batch. Usual 3-30."""
     minibatch_size: Count = 64
@@ -61,11 +58,19 @@ class PPO(OnPolicy):
     actor_learning_rate: Rate = 3e-4
     """Adam step size of the actor. Usual 1e-4 to 1e-3."""
     critic_learning_rate: Rate = 1e-3
-    """Adam step size of the critic. Usual 3e-4 to 1e-3."""
-    learning_rate_schedule: Literal["constant", "linear"] = "constant"
-    """Both step sizes over the run: constant, or linearly to 0 at the end of the budget."""
+    """Adam step size of the critic, if it has its own optimiser. Usual 3e-4 to 1e-3."""
+    learning_rate_schedule: Schedule = "constant"
+    """Step sizes over the run: constant, or linearly to 0 at the end of the budget."""
+    optimiser: Literal["separate", "shared"] = "separate"
+    """Actor and critic with a step size and a gradient limit each; or with the actor's step size
+    and one limit on the gradient of both."""
+    critic_coefficient: Rate = 0.5
+    """Weight of the critic's error in the loss of a shared optimiser. Usual 0.5-1."""
+    value_clip_range: Annotated[float, Field(ge=0)] = 0.0
+    """How far the value of a state may move from its old one before its error is clipped, in units
+    of the scaled return; 0 is no clipping. Usual 0.2, with normalised rewards."""
     max_grad_norm: Rate = 0.5
-    """Largest Euclidean norm of the gradient, of actor and critic each."""
+    """Largest Euclidean norm of the gradient, per optimiser."""
     entropy_coefficient: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the policy's entropy (nats) in the objective. Usual 0-0.01."""
 
@@ -74,25 +79,56 @@ class PPO(OnPolicy):
         return self.epochs * math.ceil(batch_size / self.minibatch_size)
 
 
-class TRPO(OnPolicy):
-    """Trust-region policy optimisation; Schulman et al. 2015, arXiv:1502.05477."""
+class PPO(FirstOrder):
+    """Clipped-surrogate proximal policy optimisation; Schulman et al. 2017, arXiv:1707.06347."""
 
-    name: Literal["trpo"] = "trpo"
+    name: Literal["ppo"] = "ppo"
     """Which algorithm these settings are for."""
+    clip_range: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Epsilon of eq. 7: how far the probability ratio may move from 1, no unit. Usual 0.1-0.3."""
+    clip_range_schedule: Schedule = "constant"
+    """The clip range over the run: constant, or linearly to 0 at the end of the budget."""
+    target_kl: Annotated[float, Field(ge=0)] = 0.0
+    """An update ends before the first minibatch whose estimated KL divergence (nats) from the old
+    policy is above 1.5 times this; 0 is no such end. Usual 0.01-0.05."""
+
+
+class PPOKL(FirstOrder):
+    """Proximal policy optimisation with an adaptive KL penalty; arXiv:1707.06347, section 4."""
+
+    name: Literal["ppo-kl"] = "ppo-kl"
+    """Which algorithm these settings are for."""
+    target_kl: Rate = 0.01
+    """d_targ: mean KL divergence (nats) that an update should make. Usual 0.003-0.03."""
+    kl_coefficient: Rate = 1.0
+    """Initial beta: weight of the KL divergence; doubled after an update above 1.5 d_targ, halved
+    after one below d_targ / 1.5."""
+
+
+class A2C(FirstOrder):
+    """Advantage actor-critic: the plain policy gradient; Mnih et al. 2016, arXiv:1602.01783."""
+
+    name: Literal["a2c"] = "a2c"
+    """Which algorithm these settings are for."""
+    epochs: Literal[1] = 1
+    """Passes over one batch: one, since nothing holds the policy near the one that acted."""
+
+
+class NaturalGradient(OnPolicy):
+    """What algorithms share that move the actor along the natural gradient, once per batch."""
+
     advantage_norm: Literal["batch", "none"] = "batch"
     """Over which samples advantages are standardised to mean 0 and deviation 1."""
     max_kl: Rate = 0.01
-    """Delta: largest mean KL divergence (nats) from the old policy to the new. Usual 0.001-0.05."""
+    """Delta: mean KL divergence (nats) from the old policy to the new. Usual 0.001-0.05."""
     damping: Annotated[float, Field(ge=0)] = 0.1
     """Multiple of the identity added to the Fisher matrix, no unit. Usual 0.001-0.1."""
+    fisher_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of a batch's states that the Fisher matrix is averaged over, drawn at random."""
     cg_iterations: Count = 10
     """Most conjugate-gradient iterations per update."""
     cg_tolerance: Annotated[float, Field(ge=0)] = 1e-10
     """Squared residual norm at which conjugate gradients stop early."""
-    line_search_steps: Count = 10
-    """Step lengths tried before the update is given up."""
-    line_search_shrink: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Factor between the step lengths tried."""
     critic_epochs: Count = 40
     """Passes of the critic over one batch."""
     critic_minibatch_size: Annotated[int, Field(ge=0)] = 0
@@ -101,8 +137,26 @@ class TRPO(OnPolicy):
     """Adam step size of the critic. Usual 3e-4 to 1e-3."""
 
 
-AnyAlgorithm = Annotated[PPO | TRPO, Field(discriminator="name")]
-ALGORITHMS: dict[str, type[PPO] | type[TRPO]] = {
+class TRPO(NaturalGradient):
+    """Trust-region policy optimisation; Schulman et al. 2015, arXiv:1502.05477."""
+
+    name: Literal["trpo"] = "trpo"
+    """Which algorithm these settings are for."""
+    line_search_steps: Count = 10
+    """Step lengths tried before the update is given up."""
+    line_search_shrink: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Factor between the step lengths tried."""
+
+
+class NPG(NaturalGradient):
+    """Natural policy gradient: the full step, unsearched; Kakade 2001, NeurIPS 14."""
+
+    name: Literal["npg"] = "npg"
+    """Which algorithm these settings are for."""
+
+
+AnyAlgorithm = Annotated[PPO | PPOKL | A2C | TRPO | NPG, Field(discriminator="name")]
+ALGORITHMS: dict[str, type[OnPolicy]] = {
     model.model_fields["name"].default: model for model in get_args(get_args(AnyAlgorithm)[0])
 }
 """Settings class of each algorithm by name."""

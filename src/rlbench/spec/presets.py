@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbench.errors import InputError
-from rlbench.spec.algorithms import ALGORITHMS, PPO, TRPO
+from rlbench.spec.algorithms import ALGORITHMS, OnPolicy
 from rlbench.spec.config import load_yaml
 from rlbench.spec.settings import Settings, validated
 
@@ -47,7 +47,7 @@ def preset(algorithm: str, environment: str) -> dict[str, PresetValue]:
 
 def resolve(
     algorithm: str, environment: str, given: dict[str, Any], source: str
-) -> tuple[PPO | TRPO, dict[str, str]]:
+) -> tuple[OnPolicy, dict[str, str]]:
     """The algorithm's settings, and the origin of each field's value.
 
     Raises:

@@ -94,13 +94,13 @@ def _known_keys(location: tuple[int | str, ...], model: type[BaseModel]) -> str:
 
 
 def _model_at(location: Sequence[int | str], model: type[BaseModel]) -> type[BaseModel]:
-    """The model that holds the key; tags of a union are matched by the member's `name`."""
+    """The model that holds the key; the members of a union are told apart by their tag, `name`."""
+    candidates = [model]
     for part in location:
-        field = model.model_fields.get(str(part))
-        candidates = _models_in(field.annotation) if field else _tagged(model, str(part))
-        if candidates:
-            model = candidates[0]
-    return model
+        field = candidates[0].model_fields.get(str(part))
+        found = _models_in(field.annotation) if field else _tagged(candidates, str(part))
+        candidates = found or candidates
+    return candidates[0]
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
@@ -109,8 +109,5 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     return [found for part in get_args(annotation) for found in _models_in(part)]
 
 
-def _tagged(model: type[BaseModel], tag: str) -> list[type[BaseModel]]:
-    siblings = [model, *model.__mro__[1].__subclasses__()]
-    return [
-        m for m in siblings if "name" in m.model_fields and m.model_fields["name"].default == tag
-    ]
+def _tagged(models: list[type[BaseModel]], tag: str) -> list[type[BaseModel]]:
+    return [m for m in models if "name" in m.model_fields and m.model_fields["name"].default == tag]

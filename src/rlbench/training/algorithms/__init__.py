@@ -13,7 +13,13 @@ from rlbench.training.policy import Actor, Critic
 
 PAYS_FROM_STEPS = 10_000
 """Gradient steps from which compiling pays: 12 s to compile, 1.4 ms saved in each (measured)."""
-LEARNERS = {"ppo": "ppo:PPOLearner", "trpo": "trpo:TRPOLearner"}
+LEARNERS = {
+    "ppo": "ppo:PPOLearner",
+    "ppo-kl": "ppo_kl:PPOKLLearner",
+    "a2c": "a2c:A2CLearner",
+    "trpo": "trpo:TRPOLearner",
+    "npg": "npg:NPGLearner",
+}
 """Module and class of each algorithm, by the name in its settings; imported when used."""
 
 

@@ -52,8 +52,11 @@ class Batch:
 
     @property
     def columns(self) -> tuple[Tensor, ...]:
-        """What a gradient step of the policy reads: observations, then what its loss takes."""
-        return self.observations, self.actions, self.log_probs, self.advantages, self.targets
+        """What a gradient step reads: observations, then what its loss takes."""
+        return (
+            self.observations, self.actions, self.log_probs,
+            self.advantages, self.targets, self.values,
+        )  # fmt: skip
 
 
 def make_batch(rollout: Rollout, settings: OnPolicy) -> Batch:

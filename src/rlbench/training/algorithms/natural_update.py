@@ -1,0 +1,164 @@
+"""One natural-gradient update: what TRPO and the natural policy gradient share.
+
+In:      a Rollout, and a choice among multiples of the natural step.
+Out:     a critic fitted to the targets, and an actor that took the chosen step or none at all.
+Source:  Schulman et al. 2015, arXiv:1502.05477, section 6 and appendix C; Kakade 2001.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils import vector_to_parameters
+
+from rlbench.records import Metrics
+from rlbench.spec.algorithms import NaturalGradient
+from rlbench.training.advantages import explained_variance
+from rlbench.training.algorithms.critic import CriticFit
+from rlbench.training.algorithms.learner import Batch, make_batch
+from rlbench.training.algorithms.natural_gradient import (
+    Product,
+    conjugate_gradients,
+    fisher_product,
+    gradient,
+    step_length,
+    weights_of,
+)
+from rlbench.training.distributions import Distribution
+from rlbench.training.policy import Actor, Critic
+from rlbench.training.rollout import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a multiple of the full step would do."""
+
+    scale: float = 0.0
+    gain: float = 0.0  # of the surrogate
+    kl: float = 0.0  # nats, old policy to new, mean over the batch
+
+
+NO_STEP = Trial()
+Tried = Callable[[float], Trial]
+"""Puts the actor at a multiple of the full step, and says what that does."""
+Choice = Callable[[Tried], Trial]
+"""What is to be taken: the last multiple that it tried, or NO_STEP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One update of the actor."""
+
+    step: Trial
+    grad_norm: float
+    cg_residual: float = float("nan")
+    skipped: bool = False
+
+
+class NaturalUpdate:
+    """Updates of an actor along the natural gradient, and of a critic with its own Adam."""
+
+    def __init__(
+        self,
+        settings: NaturalGradient,
+        networks: tuple[Actor, Critic],
+        shuffling: torch.Generator,
+    ) -> None:
+        self._settings = settings
+        self._actor, critic = networks
+        self._shuffling = shuffling
+        self._critic = CriticFit(critic, settings.critic_learning_rate, shuffling)
+
+    def update(self, rollout: Rollout, choice: Choice) -> Metrics:
+        """Fit the critic, then move the actor.
+
+        Raises:
+            RunFailed: loss or gradient of the critic is not finite.
+        """
+        batch = make_batch(rollout, self._settings)
+        critic_loss, critic_norm = self._critic.fit(
+            batch, self._settings.critic_epochs, self._settings.critic_minibatch_size
+        )
+        before = weights_of(self._actor)
+        attempt = self._improve(batch, choice)
+        moved = attempt.step != NO_STEP
+        with torch.no_grad():
+            entropy = self._actor(batch.observations).entropy().mean().item()
+        return Metrics(
+            surrogate=attempt.step.gain,
+            critic_loss=critic_loss,
+            explained_variance=explained_variance(batch.values, batch.targets).item(),
+            entropy_nats=entropy,
+            kl_nats=kl_in_double(before, self._actor, batch.observations) if moved else 0.0,
+            actor_grad_norm=attempt.grad_norm,
+            critic_grad_norm=critic_norm,
+            line_search_success=float(moved),
+            step_scale=attempt.step.scale,
+            cg_residual=attempt.cg_residual,
+            skipped=float(attempt.skipped),
+        )
+
+    def _improve(self, batch: Batch, choice: Choice) -> Attempt:
+        """One natural-gradient step of the actor, or none.
+
+        g    = grad E[r A]
+        s    = (F + damping I)^-1 g
+        step = sqrt(2 delta / (s . (F + damping I) s)) s     appendix C
+        """
+        settings = self._settings
+        policy = self._actor(batch.observations)
+        old, old_surrogate = policy.frozen(), _surrogate(policy, batch)
+        g = gradient(old_surrogate, self._actor)
+        norm = g.norm().item()
+        if not 0 < norm < float("inf"):
+            return Attempt(NO_STEP, norm, skipped=True)
+        product = self._fisher(policy, batch)
+        solution = conjugate_gradients(product, g, settings.cg_iterations, settings.cg_tolerance)
+        length = step_length(product, solution.vector, settings.max_kl)
+        residual = solution.residual.item()
+        if length is None or not solution.positive:
+            return Attempt(NO_STEP, norm, residual, skipped=True)
+        start, full_step = weights_of(self._actor), length * solution.vector
+
+        def tried(scale: float) -> Trial:
+            vector_to_parameters(start + scale * full_step, self._actor.parameters())
+            new = self._actor(batch.observations)
+            gain = _surrogate(new, batch).item() - old_surrogate.item()
+            return Trial(scale, gain, old.kl_to(new).mean().item())
+
+        with torch.no_grad():
+            step = choice(tried)
+        if step == NO_STEP:
+            vector_to_parameters(start, self._actor.parameters())
+        return Attempt(step, norm, residual)
+
+    def _fisher(self, policy: Distribution, batch: Batch) -> Product:
+        """Products with the Fisher matrix of all states of the batch, or of some."""
+        share = self._settings.fisher_share
+        if share < 1:
+            count = max(1, round(share * batch.size))
+            device = self._shuffling.device
+            order = torch.randperm(batch.size, generator=self._shuffling, device=device)
+            policy = self._actor(batch.observations[order[:count]])
+        return fisher_product(policy, self._actor, self._settings.damping)
+
+
+@torch.no_grad()
+def kl_in_double(before: Tensor, actor: Actor, observations: Tensor) -> float:
+    """Mean KL divergence from the policy with the weights before to the actor, nats, in float64.
+
+    All of it is float64, the networks too: a bound on it holds beyond the rounding of float32.
+    """
+    exact, states = deepcopy(actor).double(), observations.double()
+    new = exact(states)
+    vector_to_parameters(before.double(), exact.parameters())
+    kl: Tensor = exact(states).kl_to(new.frozen()).mean()
+    return kl.item()
+
+
+def _surrogate(policy: Distribution, batch: Batch) -> Tensor:
+    """E[r A], to be maximised; []     Schulman et al. 2015, eq. 14."""
+    ratio = (policy.log_prob(batch.actions) - batch.log_probs).exp()
+    return (ratio * batch.advantages).mean()
