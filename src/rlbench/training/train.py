@@ -112,6 +112,8 @@ def run(session: Session, progress: Progress) -> Log:
                     _evaluate(session, evaluator, log, due)
             _record(session, log, metrics, episodes)
             progress.show(_done(session), _state(log, metrics))
+            if progress.tracker is not None:
+                progress.tracker.write(log.updates, log.episodes, log.evaluations)
     progress.end()
     return log
 
