@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import field, make_dataclass
 from pathlib import Path
 from types import FrameType
@@ -29,6 +30,9 @@ from rlbench.spec.settings import fields_of, parsed, validated
 
 if TYPE_CHECKING:
     from rlbench.training.train import Finished
+
+
+TENSORBOARD_HELP = "Write curves too, as the run goes on; `tensorboard --logdir DIR` shows them."
 
 
 class RunFlags(RunSettings):
@@ -91,12 +95,15 @@ def _train_command(given: list[str]) -> Callable[..., None]:
     settings, _ = resolve(algorithm, _flag(given, "env_name", RunFlags().env_name), {}, "flags")
     flags = _flat_flags("TrainFlags", RunFlags(), settings, algorithm=algorithm)
 
-    def train(flags: tyro.conf.OmitArgPrefixes[flags]) -> None:  # type: ignore[valid-type]
+    def train(
+        flags: tyro.conf.OmitArgPrefixes[flags],  # type: ignore[valid-type]
+        tensorboard: Annotated[bool, tyro.conf.arg(help=TENSORBOARD_HELP)] = False,
+    ) -> None:
         values: dict[str, Any] = {f: getattr(flags, f) for f in flags.__dataclass_fields__}  # type: ignore[attr-defined]
         run = validated(RunFlags, _part(values, RunFlags), "flags")
         hyperparameters = _part(values, ALGORITHMS[algorithm]) | {"name": algorithm}
-        finished = _run(_job_from(run, hyperparameters), run.output_dir)
-        _print_summary(finished)
+        job = _job_from(run, hyperparameters)
+        _print_summary(_run(job, run.output_dir, tensorboard=tensorboard))
 
     train.__doc__ = f"""Train one policy, from flags or from --job JSON.
 
@@ -110,16 +117,21 @@ def _train_command(given: list[str]) -> Callable[..., None]:
     return train
 
 
-def _train_job(job: str, output_dir: Path = Path("outputs"), state_dir: Path | None = None) -> None:
+def _train_job(
+    job: str,
+    output_dir: Path = Path("outputs"),
+    state_dir: Path | None = None,
+    tensorboard: bool = False,
+) -> None:
     """Train one job given as JSON, as the workflow does.
 
     Args:
         job: The job as JSON; `rlbench show-job` prints one.
         output_dir: Folder for the files of the run.
         state_dir: Folder for `failure.json`, the reason if the run fails; by default none is kept.
+        tensorboard: Write curves too, as the run goes on; `tensorboard --logdir DIR` shows them.
     """
-    finished = _run(parsed(Job, job, "--job"), output_dir, state_dir)
-    _print_summary(finished)
+    _print_summary(_run(parsed(Job, job, "--job"), output_dir, state_dir, tensorboard=tensorboard))
 
 
 def _compare_command(_: list[str]) -> Callable[..., None]:
@@ -171,11 +183,15 @@ def throughput(job: str, output_dir: Path = Path("outputs"), state_dir: Path | N
     print(f"{facts.actual_steps / facts.wall_s:,.0f} steps/s, warm-up included; wrote {output_dir}")
 
 
-def _run(job: Job, folder: Path, state: Path | None = None) -> "Finished":
+def _run(
+    job: Job, folder: Path, state: Path | None = None, *, tensorboard: bool = False
+) -> "Finished":
     from rlbench.training.progress import Progress
+    from rlbench.training.tracking import TensorBoard
     from rlbench.training.train import train
 
-    return train(job, folder, Progress(), _command_line(), state)
+    with TensorBoard(folder) if tensorboard else nullcontext() as tracker:
+        return train(job, folder, Progress(tracker=tracker), _command_line(), state)
 
 
 def _print_summary(finished: "Finished") -> None:

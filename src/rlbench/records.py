@@ -29,6 +29,8 @@ SCHEMA_VERSION = 2
 RUN_FACTS = "run.json"
 FAILURE = "failure.json"
 POLICY = "policy.pt"
+CURVES = "tensorboard"
+"""Folder of event files, where they were asked for."""
 NAN = math.nan
 
 
@@ -238,6 +240,8 @@ def clear_run(folder: Path) -> None:
     """Remove the files of an earlier run, the one that makes it complete first."""
     for name in (RUN_FACTS, POLICY, *(kind.file for kind in get_args(Row))):
         (folder / name).unlink(missing_ok=True)
+    for events in (folder / CURVES).glob("events.out.tfevents.*"):
+        events.unlink()
 
 
 def read_rows(kind: type[Row], folder: Path) -> "pd.DataFrame":

@@ -1,26 +1,42 @@
 """What a person sees of a run: a bar on a terminal, a plain line now and then elsewhere.
 
-In:      the state after each update.
+In:      the state after each update, and the rows so far.
 Out:     text on a stream; without a terminal no carriage returns, at most one line every 30 s.
+         The rows go to a tracker, if there is one.
 """
 
 import math
 import sys
-from collections.abc import Mapping
-from typing import NoReturn, TextIO
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, Protocol, TextIO
 
 from tqdm import tqdm
 
+from rlbench.records import EpisodeRow, EvaluationRow, UpdateRow
 from rlbench.training.stopwatch import Every
 
 PLAIN_LINES_EVERY_S = 30.0
 
 
+class Tracker(Protocol):
+    """Where the rows of a run are shown while it is under way."""
+
+    def write(
+        self,
+        updates: Sequence[UpdateRow],
+        episodes: Sequence[EpisodeRow],
+        evaluations: Sequence[EvaluationRow],
+    ) -> None:
+        """Take all rows so far."""
+        ...
+
+
 class Progress:
     """Progress towards a budget of steps or episodes."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, tracker: Tracker | None = None) -> None:
         self._stream = stream if stream is not None else sys.stderr
+        self.tracker = tracker
         self._bar: tqdm[NoReturn] | None = None
         self._total, self._unit = 0, ""
         self._due = Every(PLAIN_LINES_EVERY_S)

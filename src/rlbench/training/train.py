@@ -4,12 +4,14 @@ In:      a Job.
 Out:     the rows and facts of the run, and its policy; or one reason why there are none.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from rlbench.errors import RunFailed
 from rlbench.machine import device_label, resources
 from rlbench.records import (
     NAN,
@@ -32,6 +34,15 @@ from rlbench.training.session import Session, opened, reason_kept
 
 RECENT_EPISODES = 20
 """Episodes in the running mean that a person sees."""
+ALWAYS_FINITE = (
+    "surrogate",
+    "critic_loss",
+    "entropy_nats",
+    "kl_nats",
+    "actor_grad_norm",
+    "critic_grad_norm",
+)
+"""Metrics that every algorithm has, whatever the batch."""
 
 
 @dataclass(slots=True)
@@ -106,12 +117,15 @@ def run(session: Session, progress: Progress) -> Log:
             rollout, episodes = collector.collect(*_portion(session), watch)
             with watch.lap("update"):
                 metrics = session.learner.update(rollout, remaining)
+            _require_finite(metrics, len(log.updates), collector.env_steps)
             due = _due_evaluation(session, log, final=_done(session) >= total)
             if due is not None:
                 with watch.lap("evaluate"):
                     _evaluate(session, evaluator, log, due)
             _record(session, log, metrics, episodes)
             progress.show(_done(session), _state(log, metrics))
+            if progress.tracker is not None:
+                progress.tracker.write(log.updates, log.episodes, log.evaluations)
     progress.end()
     return log
 
@@ -140,6 +154,17 @@ def _portion(session: Session) -> tuple[int, int | None]:
         return job.rollout_steps, (job.num_episodes or 0) - collector.episodes
     left = -(-(job.total_steps - collector.env_steps) // job.num_envs)
     return min(job.rollout_steps, left), None
+
+
+def _require_finite(metrics: Metrics, update: int, env_steps: int) -> None:
+    """Stop a run whose update, its last step included, made a number that is not finite."""
+    for name in ALWAYS_FINITE:
+        value = getattr(metrics, name)
+        if not math.isfinite(value):
+            raise RunFailed(
+                f"{name} of update {update}, at {env_steps:,} steps, is not finite ({value}); the "
+                "run cannot be trusted from here. Lower the learning rate, or scale rewards down"
+            )
 
 
 def _due_evaluation(session: Session, log: Log, *, final: bool) -> int | None:

@@ -116,18 +116,20 @@ class Environments:
         if not ended.any():
             return np.empty((0, self.spec.observation_size), np.float32)
         stacked = np.stack([np.asarray(obs) for obs in infos["final_obs"][ended]])
-        return self._checked(self._flat(stacked), "final observation")
+        return self._checked(self._flat(stacked), "final observation", np.flatnonzero(ended))
 
     def _flat(self, observations: np.ndarray) -> np.ndarray:
         return observations.reshape(len(observations), -1).astype(np.float32)
 
-    def _checked(self, values: np.ndarray, what: str) -> np.ndarray:
+    def _checked(self, values: np.ndarray, what: str, envs: np.ndarray | None = None) -> np.ndarray:
+        """The values, one row for each of some environments, or of all."""
         finite = np.isfinite(values)
         if finite.all():
             return values
         row = int(np.argwhere(~finite)[0][0])
+        env = row if envs is None else envs[row]
         raise RunFailed(
-            f"environment {row} gave a non-finite {what} ({values[row].tolist()}) at step "
+            f"environment {env} gave a non-finite {what} ({values[row].tolist()}) at step "
             f"{self._steps} of each environment; the run cannot be trusted from here"
         )
 
