@@ -20,6 +20,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "gaussian": ("Pendulum-v1", {"entropy_coefficient": 0.01, "advantage_norm": "minibatch"}),
     "categorical": ("CartPole-v1", {"activation": "relu", "learning_rate_schedule": "linear"}),
     "gaussian-state-std": ("Pendulum-v1", {"action_std": "state", "action_mean": "scaled"}),
+    "multi-categorical": ("probes:Lock-v0", {"entropy_coefficient": 0.01}),
+    "bernoulli": ("probes:Switches-v0", {"entropy_coefficient": 0.01}),
 }
 
 
