@@ -21,8 +21,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "gaussian-bounded": ("probes:Target-v0", {"action_mean": "bounded"}),
     "categorical": ("probes:Bandit-v0", {}),
     "categorical-state": ("probes:Signal-v0", {}),
-    "gaussian-rescaled": ("probes:Valve-v0", {"action_bounds": "rescale"}),
-    "gaussian-pink": ("probes:Target-v0", {"noise_colour": 1.0}),
+    "gaussian-pink-rescaled": (
+        "probes:Valve-v0",
+        {"action_bounds": "rescale", "action_mean": "free", "noise_colour": 1.0},
+    ),
     "multi-categorical": ("probes:Lock-v0", {}),
     "bernoulli": ("probes:Switches-v0", {}),
     "one-hot": ("probes:Rooms-v0", {}),
