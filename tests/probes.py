@@ -181,15 +181,87 @@ class Signal(Probe):
         return True
 
 
+class Rooms(Probe):
+    """One step; one of three rooms is observed by its number, and the arm of that room pays 1."""
+
+    observation_space = spaces.Discrete(3, start=2)
+    action_space = spaces.Discrete(3)
+
+    def observe(self) -> Any:
+        if self.steps == 0:
+            self.room = self.np_random.integers(2, 5)
+        return self.room
+
+    def reward(self, action: Any) -> float:
+        return float(action == self.room - 2)
+
+    def terminated(self) -> bool:
+        return True
+
+
+class Corridor(Probe):
+    """Five cells from 3; each step goes one further, and the episode ends in the last one."""
+
+    observation_space = spaces.Discrete(5, start=3)
+
+    def observe(self) -> Any:
+        return np.int64(3 + self.steps)
+
+    def terminated(self) -> bool:
+        return self.steps == 4
+
+
+class Lock(Probe):
+    """One step; a combination of four wheels, each of which pays 1/4 where it is right."""
+
+    action_space = spaces.MultiDiscrete(
+        np.array([[2, 4], [3, 2]]), start=np.array([[0, -1], [5, 0]])
+    )
+
+    def reward(self, action: Any) -> float:
+        assert self.action_space.contains(action)
+        return float(np.mean(action == [[1, 2], [6, 0]]))
+
+    def terminated(self) -> bool:
+        return True
+
+
+class Switches(Probe):
+    """One step; six switches, each of which pays 1/6 where it is right."""
+
+    action_space = spaces.MultiBinary((2, 3))
+
+    def reward(self, action: Any) -> float:
+        assert self.action_space.contains(action)
+        return float(np.mean(action == [[1, 0, 0], [1, 1, 0]]))
+
+    def terminated(self) -> bool:
+        return True
+
+
+class Valve(Probe):
+    """One step; from 100 to 300, best at 250, the distance in hundreds."""
+
+    action_space = spaces.Box(100, 300, (1,), np.float32)
+
+    def reward(self, action: Any) -> float:
+        assert self.action_space.contains(action)
+        return -float(((action[0] - 250) / 100) ** 2)
+
+    def terminated(self) -> bool:
+        return True
+
+
 LIMITS: dict[str, tuple[type[Probe], int]] = {
     "Fixed3": (Probe, 3),
     "Inf50": (Probe, 50),
     "Dies3": (Dies3, 50),
     "InPlace": (InPlace, 3),
 }
-PLAIN = (Nan100, NanObservation, Raise50, Hang50, Exit50, Slow, DictObs, F64, Echo, Target, Bandit)
+FAULTY = (Nan100, NanObservation, Raise50, Hang50, Exit50, Slow, DictObs)
+SOUND = (F64, Echo, Target, Bandit, Signal, Rooms, Corridor, Lock, Switches, Valve)
 
-LIMITS |= {probe.__name__: (probe, 200) for probe in (*PLAIN, Signal)}
+LIMITS |= {probe.__name__: (probe, 200) for probe in (*FAULTY, *SOUND)}
 
 for name, (probe, limit) in LIMITS.items():
     gym.register(f"{name}-v0", f"probes:{probe.__name__}", max_episode_steps=limit)

@@ -22,6 +22,8 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "state-std": ("ppo", "Pendulum-v1", {"action_std": "state", "action_mean": "scaled"}),
     "shared": ("ppo", "Pendulum-v1", {"optimiser": "shared", "advantage_norm": "minibatch"}),
     "penalty": ("ppo-kl", "Pendulum-v1", {"kl_coefficient": 3.0}),
+    "multi-categorical": ("ppo", "probes:Lock-v0", {"entropy_coefficient": 0.01}),
+    "bernoulli": ("ppo", "probes:Switches-v0", {"entropy_coefficient": 0.01}),
     "a2c": ("a2c", "CartPole-v1", {"learning_rate_schedule": "linear"}),
 }
 

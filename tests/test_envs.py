@@ -143,7 +143,7 @@ def test_a_number_that_is_not_finite_stops_the_run(probe: str, what: str) -> Non
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ("probes:DictObs-v0", r"observation space Dict.*supported: Box"),
+        ("probes:DictObs-v0", r"observation space Dict.*supported: Box.*, Discrete"),
         ("Pendulum-v99", r"Pendulum-v99.*must be an id that gymnasium.make knows"),
         ("no_such_module:Env-v0", r"No module named 'no_such_module'"),
     ],

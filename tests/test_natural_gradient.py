@@ -11,12 +11,15 @@ from rlbench.training.algorithms.natural_gradient import (
     step_length,
     weights_of,
 )
-from rlbench.training.envs.spaces import Categories, Continuous, EnvSpec
+from rlbench.training.envs.spaces import Bits, Categories, Continuous, EnvSpec, MultiCategories
 from rlbench.training.policy import Actor, make_actor_critic
 
 BOX = EnvSpec(2, Continuous((2,), np.array([-1.0, -1.0]), np.array([1.0, 3.0]), np.dtype("f4")))
 DISCRETE = EnvSpec(2, Categories(3, 0))
-KINDS: list[tuple[EnvSpec, str]] = [(BOX, "global"), (BOX, "state"), (DISCRETE, "global")]
+MULTI = EnvSpec(2, MultiCategories((2,), (2, 3), np.zeros(2, np.int64)))
+BINARY = EnvSpec(2, Bits((2,)))
+KINDS: list[tuple[EnvSpec, str]] = [(BOX, "state")]
+KINDS += [(spec, "global") for spec in (BOX, DISCRETE, MULTI, BINARY)]
 
 
 def tiny(spec: EnvSpec, action_std: str) -> tuple[Actor, Tensor]:

@@ -16,6 +16,7 @@ Whole = Annotated[int, Field(strict=True, lt=2**63)]
 Count = Annotated[Whole, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0)]
 Schedule = Literal["constant", "linear"]
+ActionBounds = Literal["clip", "rescale"]
 
 
 class OnPolicy(Settings):
@@ -41,7 +42,14 @@ class OnPolicy(Settings):
     action_std: Literal["global", "state"] = "global"
     """Deviation of a Gaussian policy: one learned vector, or an output of the network."""
     log_std_init: Annotated[float, Field(ge=-5, le=3)] = 0.0
-    """Initial log of the policy's deviation, in the units of the action. Usual -1 to 0."""
+    """Initial log of the policy's deviation, in the units of the policy's action. Usual -1 to 0."""
+    action_bounds: ActionBounds = "clip"
+    """How a Gaussian policy's action is brought into its Box: clipped; or, in each dimension with
+    two finite bounds, mapped from [-1, 1] to them and clipped."""
+    noise_colour: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """Beta of a Gaussian policy's exploration noise, whose power over the steps of a rollout is
+    1 / f^beta (arXiv:2312.11091): 0 white, 1 pink, 2 red. Each action's distribution is the same
+    for all. Usual 0-1."""
 
     def steps_per_batch(self, batch_size: int) -> int:  # noqa: ARG002 (for those that override it)
         """Minibatch gradient steps of the policy per batch; 0 where there are none."""

@@ -4,8 +4,8 @@ In:      the actor's output, one tensor per parameter, first axis [B].
 Out:     log-probabilities, entropies and divergences in nats, [B] each.
 Source:  closed forms; the Fisher matrices are those of the exponential families.
 
-Noise comes from outside (standard normal or Gumbel, from an explicit generator), so nothing here
-draws from a global stream.
+Noise comes from outside (standard normal, Gumbel or logistic, from an explicit generator), so
+nothing here draws from a global stream.
 """
 
 import math
@@ -15,6 +15,10 @@ from typing import Protocol, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+ABSENT = -1e9
+"""Logit of a category that is not there: its probability is 0, and 0 times its log is 0."""
 
 
 class Distribution(Protocol):
@@ -146,6 +150,100 @@ class Categorical:
 
     def _log_p(self) -> Tensor:
         return self.logits.log_softmax(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiCategorical:
+    """D independent choices, each one of up to K categories."""
+
+    logits: Tensor  # [B, D, K], unnormalised; ABSENT where a choice has fewer than K
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """The logits."""
+        return (self.logits,)
+
+    def frozen(self) -> "MultiCategorical":
+        """A copy without gradient that later changes of the weights do not reach."""
+        return MultiCategorical(self.logits.detach().clone())
+
+    def act(self, noise: Tensor) -> Tensor:
+        """Each choice by the Gumbel-max trick, [B, D]."""
+        return self._choices().act(noise)
+
+    def mode(self) -> Tensor:
+        """The category with the largest logit of each choice, [B, D]."""
+        return self._choices().mode()
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log p_a, summed over D; [B]."""
+        return self._choices().log_prob(actions).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """H = -sum p log p, summed over D; [B]."""
+        return self._choices().entropy().sum(-1)
+
+    def kl_to(self, new: "MultiCategorical") -> Tensor:
+        """Sum of p (log p - log p'), summed over D; [B]."""
+        return self._choices().kl_to(new._choices()).sum(-1)
+
+    def fisher_product(self, tangents: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """F = diag(p) - p p^T for each choice, 0 between them."""
+        return self._choices().fisher_product(tangents)
+
+    def _choices(self) -> Categorical:
+        """The same as B D categorical distributions."""
+        return Categorical(self.logits)
+
+
+@dataclass(frozen=True, slots=True)
+class Bernoulli:
+    """D independent bits, each 1 with probability p = sigmoid(logit)."""
+
+    logits: Tensor  # [B, D]
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """The logits."""
+        return (self.logits,)
+
+    def frozen(self) -> "Bernoulli":
+        """A copy without gradient that later changes of the weights do not reach."""
+        return Bernoulli(self.logits.detach().clone())
+
+    def act(self, noise: Tensor) -> Tensor:
+        """1 where logit + e > 0, e standard logistic: P(e > -logit) = sigmoid(logit); [B, D]."""
+        return (self.logits + noise > 0).to(self.logits.dtype)
+
+    def mode(self) -> Tensor:
+        """1 where p > 1/2, [B, D]."""
+        return (self.logits > 0).to(self.logits.dtype)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log p for a 1, log (1 - p) for a 0, summed over D; [B]."""
+        return logsigmoid((2 * actions - 1) * self.logits).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """H = -p log p - q log q, q = 1 - p, summed over D; [B]."""
+        p, q = self._probabilities()
+        return -(p * logsigmoid(self.logits) + q * logsigmoid(-self.logits)).sum(-1)
+
+    def kl_to(self, new: "Bernoulli") -> Tensor:
+        """KL = p (log p - log p') + q (log q - log q'), summed over D; [B]."""
+        p, q = self._probabilities()
+        of_one = logsigmoid(self.logits) - logsigmoid(new.logits)
+        of_zero = logsigmoid(-self.logits) - logsigmoid(-new.logits)
+        return (p * of_one + q * of_zero).sum(-1)
+
+    def fisher_product(self, tangents: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """F = diag(p q)."""
+        (logits,) = tangents
+        p, q = self._probabilities()
+        return (p * q * logits,)
+
+    def _probabilities(self) -> tuple[Tensor, Tensor]:
+        """Of a 1 and of a 0, each without cancellation."""
+        return self.logits.sigmoid(), (-self.logits).sigmoid()
 
 
 def stacked(steps: Sequence[Distribution]) -> Distribution:

@@ -31,7 +31,9 @@ class Evaluator:
 
     def __init__(self, job: Job, seeds: Sequence[int], device: torch.device) -> None:
         mode: VectorMode = "native" if has_native(job.environment) else "sync"
-        self._envs = Environments(job.environment, mode, seeds)
+        self._envs = Environments(
+            job.environment, mode, seeds, action_bounds=job.algorithm.action_bounds
+        )
         self._most_steps = job.eval_max_steps
         self._device = device
 

@@ -9,16 +9,20 @@ Source:  orthogonal initialisation with gains sqrt(2), 0.01 and 1, as usual for 
 import math
 from itertools import pairwise
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlbench.errors import InputError
 from rlbench.spec.algorithms import OnPolicy
-from rlbench.training.distributions import Categorical, DiagonalGaussian
-from rlbench.training.envs.spaces import Categories, Continuous, EnvSpec
-
-UNBOUNDED = 1e30
-"""A bound beyond this is none: float32's largest number stands for infinity in some spaces."""
+from rlbench.training.distributions import (
+    ABSENT,
+    Bernoulli,
+    Categorical,
+    DiagonalGaussian,
+    MultiCategorical,
+)
+from rlbench.training.envs.spaces import Bits, Categories, Continuous, EnvSpec, MultiCategories
+from rlbench.training.noise import coloured_noise
 
 
 class Tanh(nn.Module):
@@ -54,8 +58,9 @@ class GaussianActor(nn.Module):
         self._log_std_init = settings.log_std_init
         if not self._state_std:
             self.log_std = nn.Parameter(torch.full((action.size,), settings.log_std_init))
-        bounds = torch.tensor(np.stack([action.low, action.high]), dtype=torch.float32)
-        bounded = (bounds.abs() < UNBOUNDED).all(0)
+        self._noise_colour = settings.noise_colour
+        bounds = torch.tensor(action.policy_bounds, dtype=torch.float32)
+        bounded = torch.tensor(action.bounded)
         self.register_buffer("centre", torch.where(bounded, bounds.mean(0), 0.0))
         self.register_buffer("half_range", torch.where(bounded, (bounds[1] - bounds[0]) / 2, 1.0))
         self.register_buffer("bounded", bounded)
@@ -70,8 +75,7 @@ class GaussianActor(nn.Module):
 
     def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> Tensor:
         """Standard normal, [T, N, A]."""
-        shape = (steps, num_envs, self._size)
-        return torch.randn(shape, generator=generator, device=generator.device)
+        return coloured_noise((steps, num_envs, self._size), self._noise_colour, generator)
 
     def _mean(self, output: Tensor) -> Tensor:
         if self._mean_kind == "free":
@@ -97,12 +101,64 @@ class CategoricalActor(nn.Module):
         return Categorical(self.body(observations))
 
     def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> Tensor:
-        """Standard Gumbel, [T, N, K]: -log E for E exponential."""
-        shape = (steps, num_envs, self._count)
-        return -torch.empty(shape, device=generator.device).exponential_(generator=generator).log()
+        """Standard Gumbel, [T, N, K]."""
+        return _gumbel((steps, num_envs, self._count), generator)
 
 
-Actor = GaussianActor | CategoricalActor
+class MultiCategoricalActor(nn.Module):
+    """D independent choices, each one of its own number of categories, at most K."""
+
+    places: Tensor  # indices in [D K] of the categories that there are
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        action: MultiCategories,
+        settings: OnPolicy,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        counts = torch.tensor(action.counts)
+        self._shape = (len(counts), max(action.counts))
+        present = torch.arange(self._shape[1]) < counts.unsqueeze(1)  # [D, K]
+        self.register_buffer("places", present.flatten().nonzero().squeeze(1))
+        sizes = (spec.observation_size, *settings.hidden_sizes, sum(action.counts))
+        self.body = mlp(sizes, settings, 0.01, generator)
+
+    def forward(self, observations: Tensor) -> MultiCategorical:
+        """Logits from the network, those of each choice filled up to K."""
+        logits = self.body(observations)
+        padded = logits.new_full((*logits.shape[:-1], math.prod(self._shape)), ABSENT)
+        padded = padded.index_copy(-1, self.places, logits)
+        return MultiCategorical(padded.unflatten(-1, self._shape))
+
+    def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> Tensor:
+        """Standard Gumbel, [T, N, D, K]."""
+        return _gumbel((steps, num_envs, *self._shape), generator)
+
+
+class BernoulliActor(nn.Module):
+    """D independent bits."""
+
+    def __init__(
+        self, spec: EnvSpec, action: Bits, settings: OnPolicy, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self._size = action.size
+        sizes = (spec.observation_size, *settings.hidden_sizes, action.size)
+        self.body = mlp(sizes, settings, 0.01, generator)
+
+    def forward(self, observations: Tensor) -> Bernoulli:
+        """Logits from the network."""
+        return Bernoulli(self.body(observations))
+
+    def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> Tensor:
+        """Standard logistic, [T, N, D]: log u - log(1 - u) for u uniform."""
+        shape = (steps, num_envs, self._size)
+        return torch.rand(shape, generator=generator, device=generator.device).logit()
+
+
+Actor = GaussianActor | CategoricalActor | MultiCategoricalActor | BernoulliActor
 """A policy: called with observations [..., O] it gives a Distribution over actions."""
 
 
@@ -123,13 +179,36 @@ class Critic(nn.Module):
 def make_actor_critic(
     spec: EnvSpec, settings: OnPolicy, generator: torch.Generator, device: torch.device
 ) -> tuple[Actor, Critic]:
-    """Networks for an environment; the same generator state gives the same initial weights."""
-    actor: Actor
-    if isinstance(spec.action, Continuous):
-        actor = GaussianActor(spec, spec.action, settings, generator)
-    else:
-        actor = CategoricalActor(spec, spec.action, settings, generator)
+    """Networks for an environment; the same generator state gives the same initial weights.
+
+    Raises:
+        InputError: noise of a colour for actions that are not drawn from normal noise.
+    """
+    if settings.noise_colour and not isinstance(spec.action, Continuous):
+        raise InputError(
+            f"noise_colour: got {settings.noise_colour:g}, but this environment's actions are "
+            "discrete, and only the noise of a Gaussian policy (Box actions) has a colour; "
+            "allowed here: 0. Set it to 0, or take the environment out"
+        )
+    actor = _make_actor(spec, settings, generator)
     return actor.to(device), Critic(spec, settings, generator).to(device)
+
+
+def _make_actor(spec: EnvSpec, settings: OnPolicy, generator: torch.Generator) -> Actor:
+    match spec.action:
+        case Continuous():
+            return GaussianActor(spec, spec.action, settings, generator)
+        case Categories():
+            return CategoricalActor(spec, spec.action, settings, generator)
+        case MultiCategories():
+            return MultiCategoricalActor(spec, spec.action, settings, generator)
+        case Bits():
+            return BernoulliActor(spec, spec.action, settings, generator)
+
+
+def _gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Standard Gumbel noise: -log E for E exponential."""
+    return -torch.empty(shape, device=generator.device).exponential_(generator=generator).log()
 
 
 def mlp(

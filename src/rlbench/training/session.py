@@ -90,7 +90,11 @@ def opened(job: Job) -> Iterator[Session]:
     stopwatch = Stopwatch(device)
     streams = open_streams(job.seed, job.num_envs, job.eval_episodes, device)
     with Environments(
-        job.environment, job.vector_mode, streams.env_seeds, job.env_timeout_s
+        job.environment,
+        job.vector_mode,
+        streams.env_seeds,
+        job.env_timeout_s,
+        job.algorithm.action_bounds,
     ) as envs:
         seed_globals(job.seed)
         networks = make_actor_critic(envs.spec, job.algorithm, streams.initialisation, device)

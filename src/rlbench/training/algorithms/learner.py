@@ -14,7 +14,7 @@ from rlbench.errors import RunFailed
 from rlbench.records import Metrics
 from rlbench.spec.algorithms import OnPolicy
 from rlbench.training.advantages import advantages, standardised
-from rlbench.training.envs.spaces import Continuous, EnvSpec
+from rlbench.training.envs.spaces import EnvSpec
 from rlbench.training.rollout import Rollout
 
 
@@ -39,7 +39,7 @@ class Batch:
     """A rollout as B = T N transitions in any order, with what is learned from."""
 
     observations: Tensor  # [B, O]
-    actions: Tensor  # [B, A] or [B]
+    actions: Tensor  # [B] or [B, A], floats or category indices
     log_probs: Tensor  # [B], nats
     values: Tensor  # [B]
     advantages: Tensor  # [B], standardised if the settings say `batch`
@@ -94,9 +94,7 @@ def weighted_mean(rows: list[Tensor], chosen: list[Tensor]) -> Tensor:
 
 def example_batch(spec: EnvSpec, size: int, device: torch.device) -> Batch:
     """A batch of zeros with the types and sizes of a real one; no two share memory."""
-    actions = torch.zeros(size, device=device, dtype=torch.int64)
-    if isinstance(spec.action, Continuous):
-        actions = torch.zeros(size, spec.action.size, device=device)
+    actions = torch.tensor(spec.action.zeros(size), device=device)
     observations = torch.zeros(size, spec.observation_size, device=device)
     return Batch(observations, actions, *(torch.zeros(size, device=device) for _ in range(4)))
 

@@ -19,6 +19,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlbench.errors import InputError, RunFailed
 from rlbench.machine import usable_cores
+from rlbench.spec.algorithms import ActionBounds
 from rlbench.spec.job import VectorMode
 from rlbench.training.envs.batched import NativeVectorEnv, has_native
 from rlbench.training.envs.making import Maker, make_one
@@ -49,9 +50,14 @@ class Environments:
     """N environments in step; use it as a context, so that no process is left behind."""
 
     def __init__(
-        self, environment: str, mode: VectorMode, seeds: Sequence[int], timeout_s: float = 120.0
+        self,
+        environment: str,
+        mode: VectorMode,
+        seeds: Sequence[int],
+        timeout_s: float = 120.0,
+        action_bounds: ActionBounds = "clip",
     ) -> None:
-        self.spec, self.mode = inspect(environment, mode, len(seeds))
+        self.spec, self.mode = inspect(environment, mode, len(seeds), action_bounds)
         self._seeds: list[int | None] = list(seeds)
         self._timeout_s = timeout_s
         self._steps = 0
@@ -74,10 +80,10 @@ class Environments:
             observations, _ = self._answer(self._envs.reset_wait)
         else:
             observations, _ = self._envs.reset(seed=self._seeds)
-        return self._checked(self._flat(observations), "observation")
+        return self._checked(self.spec.features(observations), "observation")
 
     def step(self, actions: np.ndarray) -> Transition:
-        """Act in every environment: actions [N, A] or [N], unclipped.
+        """Act in every environment: actions [N, ...] as the policy chose them.
 
         Raises:
             RunFailed: an environment raised, hung, died, or gave a non-finite number.
@@ -92,7 +98,7 @@ class Environments:
         observations, rewards, terminated, truncated, infos = answer
         ended = terminated | truncated
         return Transition(
-            observations=self._checked(self._flat(observations), "observation"),
+            observations=self._checked(self.spec.features(observations), "observation"),
             rewards=self._checked(np.array(rewards, np.float64), "reward"),
             terminated=terminated.copy(),
             ended=ended,
@@ -116,10 +122,8 @@ class Environments:
         if not ended.any():
             return np.empty((0, self.spec.observation_size), np.float32)
         stacked = np.stack([np.asarray(obs) for obs in infos["final_obs"][ended]])
-        return self._checked(self._flat(stacked), "final observation", np.flatnonzero(ended))
-
-    def _flat(self, observations: np.ndarray) -> np.ndarray:
-        return observations.reshape(len(observations), -1).astype(np.float32)
+        ends = np.flatnonzero(ended)
+        return self._checked(self.spec.features(stacked), "final observation", ends)
 
     def _checked(self, values: np.ndarray, what: str, envs: np.ndarray | None = None) -> np.ndarray:
         """The values, one row for each of some environments, or of all."""
@@ -174,8 +178,10 @@ def _end_workers(envs: AsyncVectorEnv) -> None:
     envs.closed = True
 
 
-def inspect(environment: str, mode: VectorMode, num_envs: int) -> tuple[EnvSpec, VectorMode]:
-    """Sizes and bounds of an environment, and the vector mode to use.
+def inspect(
+    environment: str, mode: VectorMode, num_envs: int, action_bounds: ActionBounds = "clip"
+) -> tuple[EnvSpec, VectorMode]:
+    """What policies need to know of an environment, and the vector mode to use.
 
     `auto` is native where there are native dynamics, else the faster of sync and async by a short
     measurement of one environment. All of them give the same episodes.
@@ -186,7 +192,7 @@ def inspect(environment: str, mode: VectorMode, num_envs: int) -> tuple[EnvSpec,
     """
     env = Maker(environment, 0)()
     try:
-        spec = describe_spaces(env, environment)
+        spec = describe_spaces(env, environment, action_bounds)
         native = has_native(environment)
         if mode == "native" and not native:
             raise InputError(
