@@ -24,7 +24,7 @@ from rlbench.training.film import Episode, film_episode, require_film
 from rlbench.training.policy import Actor, Critic, make_actor_critic
 from rlbench.training.seeding import open_streams, seed_globals
 
-DECISIVE = ("cpu_model", "gpus", "packages", "environment_variables", "code_digest")
+DECISIVE = ("cpu_model", "gpus", "packages", "code_digest")
 """Facts about a machine without which the last bit of a number may be another."""
 
 
