@@ -144,7 +144,7 @@ class InPlace(Probe):
 class Drawn(Probe):
     """Draws its steps as the brightness of a small picture, ten frames a second."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__()

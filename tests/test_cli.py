@@ -18,8 +18,8 @@ from rlbench.spec.job import Job
 CONFIGS = Path(__file__).parents[1] / "config"
 QUICK = ["--total-steps", "200", "--batch-size", "100", "--hidden-dim", "8", "--eval-episodes", "1"]
 COMMANDS = [
-    "train", "evaluate", "compare", "throughput", "aggregate", "tables", "figures", "report", "info",
-    "check", "show-job",
+    "train", "evaluate", "compare", "throughput", "aggregate", "tables", "figures", "report",
+    "info", "check", "show-job",
 ]  # fmt: skip
 
 

@@ -34,13 +34,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recorded(folder: Path) -> dict[int, list[Outcome]]:
     """The evaluations of a run by the training steps before them."""
-    table = read_rows(EvaluationRow, folder)
-    return {
-        int(steps): [
-            Outcome(r, n) for r, n in zip(part["episode_return"], part["length"], strict=True)
-        ]
-        for steps, part in table.groupby("env_steps")
-    }
+    found: dict[int, list[Outcome]] = {}
+    for row in read_rows(EvaluationRow, folder).to_dict("records"):
+        outcome = Outcome(row["episode_return"], row["length"])
+        found.setdefault(row["env_steps"], []).append(outcome)
+    return found
 
 
 def mean(outcomes: list[Outcome]) -> float:

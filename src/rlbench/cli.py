@@ -172,10 +172,10 @@ def throughput(job: str, output_dir: Path = Path("outputs"), state_dir: Path | N
 
 
 def evaluate(
-    run: tyro.conf.Positional[Path],
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")],
     policy: PolicyName = "last",
-    episodes: int | None = None,
-    render: Path | None = None,
+    episodes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
+    render: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
 ) -> None:
     """Play the evaluation of a finished run again, from its saved policy.
 
@@ -187,7 +187,7 @@ def evaluate(
         policy: The policy at the end of the run, or that of its best evaluation.
         episodes: Episodes to play, from the start of the run's list of start states; by default as
             many as the run's own evaluation. Another number is not compared.
-        render: Also film the first episode, as FILE.mp4 or FILE.gif.
+        render: Also film the first episode, as an .mp4 or a .gif.
     """
     from rlbench.training.replay import replay
     from rlbench.training.summary import summary_of_replay
