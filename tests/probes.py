@@ -141,6 +141,19 @@ class InPlace(Probe):
         return self._buffer
 
 
+class Drawn(Probe):
+    """Draws its steps as the brightness of a small picture, ten frames a second."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        return np.full((16, 24, 3), 50 * self.steps, np.uint8)
+
+
 class Target(Probe):
     """One step; reward -(a - 0.5)^2, best at 0.5."""
 
@@ -257,6 +270,7 @@ LIMITS: dict[str, tuple[type[Probe], int]] = {
     "Inf50": (Probe, 50),
     "Dies3": (Dies3, 50),
     "InPlace": (InPlace, 3),
+    "Drawn": (Drawn, 3),
 }
 FAULTY = (Nan100, NanObservation, Raise50, Hang50, Exit50, Slow, DictObs)
 SOUND = (F64, Echo, Target, Bandit, Signal, Rooms, Corridor, Lock, Switches, Valve)

@@ -12,14 +12,14 @@ import pytest
 
 from jobs import job
 from rlbench.cli import main
-from rlbench.records import read_facts
+from rlbench.records import EvaluationRow, read_facts, read_rows
 from rlbench.spec.job import Job
 
 CONFIGS = Path(__file__).parents[1] / "config"
 QUICK = ["--total-steps", "200", "--batch-size", "100", "--hidden-dim", "8", "--eval-episodes", "1"]
 COMMANDS = [
-    "train", "compare", "throughput", "aggregate", "tables", "figures", "report", "info", "check",
-    "show-job",
+    "train", "evaluate", "compare", "throughput", "aggregate", "tables", "figures", "report",
+    "info", "check", "show-job",
 ]  # fmt: skip
 
 
@@ -159,6 +159,8 @@ def test_compare_writes_both_files_without_a_display(tmp_path: Path) -> None:
         (["show-job", CONFIGS / "smoke.yaml", "ppo/X-v0/1/cpu/0"], "which is not in the grid of"),
         (["aggregate", "nowhere"], "nowhere/benchmark.json: not there; the workflow makes it"),
         (["report", "nowhere"], "nowhere/benchmark.json: not there"),
+        (["evaluate", "nowhere"], "nowhere: no such folder; must be that of a run"),
+        (["evaluate", "."], "run.json: not there; a finished run has it"),
     ],
 )
 def test_a_wrong_request_is_one_message_and_exit_code_2(
@@ -189,6 +191,73 @@ def test_a_run_that_fails_exits_with_1_and_says_where(
 ) -> None:
     assert run("train", "--env-name", "probes:Raise50-v0", *QUICK, "--output-dir", tmp_path) == 1
     assert "environment 0 raised ValueError at step 50" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("quick")
+    run("train", *QUICK, "--observation-norm", "running", "--output-dir", folder)
+    return folder
+
+
+def test_evaluate_plays_the_recorded_episodes_again(
+    quick_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process and in a new one; one episode has no deviation."""
+    done = subprocess.run(
+        ["rlbench", "evaluate", quick_run], capture_output=True, text=True, check=True
+    )
+    assert run("evaluate", quick_run) == 0
+    text = capsys.readouterr().out
+    assert text == done.stdout
+    assert text.startswith("ppo on Pendulum-v1, seed 42: last policy\n")
+    assert text.endswith("\nevery episode is exactly the one that the run recorded\n")
+    final = read_rows(EvaluationRow, quick_run)["episode_return"].iloc[-1]
+    for name in ("mean return", "worst return", "best return"):
+        assert f"\n  {name:<32} {final:.1f}\n" in text
+    assert "standard deviation" not in text
+
+
+def test_evaluate_takes_another_policy_and_number_of_episodes(
+    quick_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("evaluate", quick_run, "--policy", "best", "--episodes", 3) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("best policy")
+    assert "  episodes                         3" in lines
+    assert "  mean length                      200.0" in lines
+    assert any(line.startswith("  standard deviation over episodes ") for line in lines)
+    assert not lines[-1].startswith("every episode")
+
+
+def test_evaluate_says_plainly_that_episodes_are_not_those_recorded(
+    quick_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in quick_run.glob("*.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    facts = json.loads((tmp_path / "run.json").read_text())
+    facts["job"]["seed"] = 43
+    (tmp_path / "run.json").write_text(json.dumps(facts))
+    assert run("evaluate", tmp_path) == 1
+    captured = capsys.readouterr()
+    assert "mean return" in captured.out
+    assert "the episodes are not those that the run recorded: 1 of 1 differ" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--episodes", "0"], "--episodes: got 0; must be at least 1"),
+        (["--render", "film.avi"], "--render: got film.avi; must end in .mp4 or .gif"),
+    ],
+)
+def test_evaluate_refuses_what_it_cannot_do(
+    flags: list[str], message: str, quick_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("evaluate", quick_run, *flags) == 2
+    captured = capsys.readouterr()
+    assert captured.err == f"rlbench: error: {message}\n"
+    assert captured.out == ""
 
 
 def test_show_job_says_where_values_come_from(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,12 +14,11 @@ from rlbench.training.stopwatch import Stopwatch
 CPU = torch.device("cpu")
 
 
-def opened(
-    envs: Environments, reward_scale: float = 1.0, **settings: object
-) -> tuple[Collector, Actor, Critic]:
+def opened(envs: Environments, **hyperparameters: object) -> tuple[Collector, Actor, Critic]:
     generator = torch.Generator().manual_seed(0)
-    actor, critic = make_actor_critic(envs.spec, PPO.model_validate(settings), generator, CPU)
-    return Collector(envs, (actor, critic), generator, reward_scale), actor, critic
+    settings = PPO.model_validate(hyperparameters)
+    actor, critic = make_actor_critic(envs.spec, settings, generator, CPU)
+    return Collector(envs, (actor, critic), generator, settings), actor, critic
 
 
 def knows(critic: Critic, value: float) -> None:
@@ -35,7 +34,7 @@ def test_a_time_limit_is_not_a_death(reward_scale: float) -> None:
     """A critic that knows V = 1 / (1 - gamma) has nothing to learn, across time limits too."""
     gamma = 0.9
     with Environments("probes:Inf50-v0", "sync", [1, 2, 3]) as envs:
-        collector, _, critic = opened(envs, reward_scale)
+        collector, _, critic = opened(envs, reward_scale=reward_scale)
         knows(critic, reward_scale / (1 - gamma))
         rollout, _ = collector.collect(120, None, Stopwatch(CPU))
     assert rollout.ended.sum() == 3 * 2

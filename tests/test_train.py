@@ -170,7 +170,7 @@ def test_a_refused_job_leaves_an_earlier_run_alone(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="supported: Box"):
         trained(job(environment="probes:DictObs-v0"), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.*")} == before
-    assert len(before) == 6
+    assert len(before) == 7
 
 
 def test_a_run_that_fails_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
@@ -252,10 +252,13 @@ def test_a_saved_policy_evaluates_as_it_did(tmp_path: Path) -> None:
     """Weights only, in networks of another initialisation, on the run's own start states."""
     finished = trained(job(), tmp_path)
     with opened(finished.facts.job) as session:
-        load_policy(tmp_path, session.actor, session.critic)
+        saved = load_policy(tmp_path / "policy.pt", (session.actor, session.critic))
         seeds = session.streams.eval_seeds
         with Evaluator(session.job, seeds, session.device) as evaluator:
-            again = [outcome.episode_return for outcome in evaluator.evaluate(session.actor)]
+            again = [
+                outcome.episode_return
+                for outcome in evaluator.evaluate(session.actor, saved.scales.observations)
+            ]
     assert again == [row.episode_return for row in finished.log.evaluations[-2:]]
 
 

@@ -3,7 +3,6 @@
 0 done · 1 a run failed or results cannot be trusted · 2 the request is wrong.
 """
 
-import math
 import shlex
 import signal
 import sys
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args
 import tyro
 from pydantic import BaseModel
 
-from rlbench.errors import InputError, RlbenchError
+from rlbench.errors import InputError, RlbenchError, RunFailed
 from rlbench.machine import choose_device, describe, present_devices, usable_cores
-from rlbench.records import write_whole
+from rlbench.records import PolicyName, write_whole
 from rlbench.spec.algorithms import ALGORITHMS, Count
 from rlbench.spec.config import load_benchmark
 from rlbench.spec.grid import Cell, cells, job
@@ -112,7 +111,8 @@ def _train_command(given: list[str]) -> Callable[..., None]:
     to {algorithm} on {_flag(given, "env_name", RunFlags().env_name)}. For the flags of another
     algorithm: rlbench train --algorithm {{{",".join(ALGORITHMS)}}} --help.
 
-    Writes updates, episodes, evaluations and resources (parquet), policy.pt and run.json.
+    Writes updates, episodes, evaluations and resources (parquet), policy.pt,
+    best_policy.pt and run.json.
     """
     return train
 
@@ -183,6 +183,35 @@ def throughput(job: str, output_dir: Path = Path("outputs"), state_dir: Path | N
     print(f"{facts.actual_steps / facts.wall_s:,.0f} steps/s, warm-up included; wrote {output_dir}")
 
 
+def evaluate(
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")],
+    policy: PolicyName = "last",
+    episodes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
+    render: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+) -> None:
+    """Play the evaluation of a finished run again, from its saved policy.
+
+    By default exactly the run's own episodes, from the same start states and without noise; they
+    must be those that the run recorded, or the exit code is 1.
+
+    Args:
+        run: Folder of a run, with run.json and the policies in it.
+        policy: The policy at the end of the run, or that of its best evaluation.
+        episodes: Episodes to play, from the start of the run's list of start states; by default as
+            many as the run's own evaluation. Another number is not compared.
+        render: Also film the first episode, as an .mp4 or a .gif.
+    """
+    from rlbench.training.replay import replay
+    from rlbench.training.summary import summary_of_replay
+
+    done = replay(run, policy, episodes, render)
+    print(summary_of_replay(done))
+    if render is not None:
+        print(f"wrote {render}")
+    if done.difference:
+        raise RunFailed(f"{run}: {done.difference}")
+
+
 def _run(
     job: Job, folder: Path, state: Path | None = None, *, tensorboard: bool = False
 ) -> "Finished":
@@ -195,33 +224,9 @@ def _run(
 
 
 def _print_summary(finished: "Finished") -> None:
-    """What a person wants to know after a run."""
-    facts, log = finished.facts, finished.log
-    last = log.updates[-1]
-    training_s = facts.wall_s - sum(row.evaluate_s for row in log.updates)
-    final = [e.episode_return for e in log.evaluations if e.env_steps == facts.actual_steps]
-    print(f"\n{facts.job.algorithm.name} on {facts.job.environment}")
-    lines: dict[str, tuple[float, str]] = {
-        "episodes": (facts.episodes, ",.0f"),
-        "steps": (facts.actual_steps, ",.0f"),
-        "updates": (facts.updates, ",.0f"),
-        "mean of the last 20 returns": (log.recent_return, ".1f"),
-        f"final evaluation, mean of {len(final)}": (sum(final) / len(final), ".1f"),
-        "surrogate": (last.surrogate, ".4g"),
-        "critic loss": (last.critic_loss, ".4g"),
-        "entropy (nats)": (last.entropy_nats, ".3f"),
-        "KL (nats)": (last.kl_nats, ".2g"),
-        "clip fraction": (last.clip_fraction, ".3f"),
-        "line search, step scale": (last.step_scale, ".3g"),
-        "wall time (s)": (facts.wall_s, ".1f"),
-        "steps/s, without evaluations": (facts.actual_steps / training_s, ",.0f"),
-        "updates/s": (facts.updates / training_s, ".2f"),
-    }
-    for name, (value, form) in lines.items():
-        if not math.isnan(value):
-            print(f"  {name:<32} {value:{form}}")
-    for path in finished.files:
-        print(f"wrote {path}")
+    from rlbench.training.summary import summary_of_run
+
+    print(summary_of_run(finished))
 
 
 def _job_from(run: RunFlags, hyperparameters: dict[str, Any]) -> Job:
@@ -454,6 +459,7 @@ def _command_line() -> str:
 COMMANDS: dict[str, Callable[[list[str]], Callable[..., None]]] = {
     "train": _train_command,
     "compare": _compare_command,
+    "evaluate": lambda _: evaluate,
     "throughput": lambda _: throughput,
     "aggregate": lambda _: aggregate,
     "tables": lambda _: tables,

@@ -176,7 +176,9 @@ def device_label(device: "torch.device") -> str:
 def code_digest() -> str:
     """Digest of the code that decides a run's rows: training, settings, and the row schema."""
     package = Path(__file__).parent
-    silent = {"progress.py", "document.py", "estimate.py"}  # they only talk to a person
+    silent = {  # they only talk to a person
+        "progress.py", "document.py", "estimate.py", "replay.py", "film.py", "summary.py",
+    }  # fmt: skip
     folders = [*package.glob("training/**/*.py"), *package.glob("spec/*.py")]
     sources = [path for path in folders if path.name not in silent]
     sources += [package / "records.py", package / "machine.py"]

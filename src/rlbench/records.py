@@ -28,7 +28,9 @@ SCHEMA_VERSION = 2
 """Raised whenever a column or a fact changes its name, unit or meaning."""
 RUN_FACTS = "run.json"
 FAILURE = "failure.json"
-POLICY = "policy.pt"
+PolicyName = Literal["last", "best"]
+POLICIES: dict[PolicyName, str] = {"last": "policy.pt", "best": "best_policy.pt"}
+"""The policy at the end of a run, and the one of its best evaluation."""
 CURVES = "tensorboard"
 """Folder of event files, where they were asked for."""
 NAN = math.nan
@@ -238,7 +240,7 @@ def write_rows(rows: Sequence[Row], kind: type[Row], folder: Path) -> Path:
 
 def clear_run(folder: Path) -> None:
     """Remove the files of an earlier run, the one that makes it complete first."""
-    for name in (RUN_FACTS, POLICY, *(kind.file for kind in get_args(Row))):
+    for name in (RUN_FACTS, *POLICIES.values(), *(kind.file for kind in get_args(Row))):
         (folder / name).unlink(missing_ok=True)
     for events in (folder / CURVES).glob("events.out.tfevents.*"):
         events.unlink()

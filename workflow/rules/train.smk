@@ -9,6 +9,7 @@ rule train:
         RESULTS / "runs" / CELL_SPACE.wildcard_pattern / "evaluations.parquet",
         RESULTS / "runs" / CELL_SPACE.wildcard_pattern / "resources.parquet",
         RESULTS / "runs" / CELL_SPACE.wildcard_pattern / "policy.pt",
+        RESULTS / "runs" / CELL_SPACE.wildcard_pattern / "best_policy.pt",
     log:
         RESULTS / "logs" / "train" / CELL_SPACE.wildcard_pattern / "train.log",
     threads: cell_threads

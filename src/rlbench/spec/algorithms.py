@@ -32,6 +32,12 @@ class OnPolicy(Settings):
     """Over which samples advantages are standardised to mean 0 and deviation 1."""
     reward_scale: Rate = 1.0
     """Factor on the rewards that the learner sees, no unit; reported returns are always raw."""
+    observation_norm: Literal["none", "running"] = "none"
+    """Observations as they are, or to mean 0 and deviation 1 of all those acted on so far, clipped
+    at 10; one statistic for all environments, saved with the policy."""
+    reward_norm: Literal["none", "returns"] = "none"
+    """Rewards as they are, or divided by the deviation of the discounted returns so far, clipped at
+    10; reward_scale multiplies after it."""
     hidden_sizes: Annotated[tuple[Count, ...], Field(min_length=1)] = (128, 128)
     """Units per hidden layer, of the actor and of the critic."""
     activation: Literal["tanh", "relu"] = "tanh"

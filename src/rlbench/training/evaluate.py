@@ -1,6 +1,6 @@
 """Evaluation: deterministic episodes on separate environments, off the training clock.
 
-In:      an actor.
+In:      an actor, and the scale on which it sees.
 Out:     return and length of each episode; no training randomness is used.
 """
 
@@ -14,7 +14,9 @@ import torch
 from rlbench.errors import RunFailed
 from rlbench.spec.job import Job, VectorMode
 from rlbench.training.envs.batched import has_native
+from rlbench.training.envs.spaces import EnvSpec
 from rlbench.training.envs.vector import Environments
+from rlbench.training.normalise import Moments, normalised
 from rlbench.training.policy import Actor
 
 
@@ -37,9 +39,16 @@ class Evaluator:
         self._most_steps = job.eval_max_steps
         self._device = device
 
+    @property
+    def spec(self) -> EnvSpec:
+        """Sizes and bounds of the environment."""
+        return self._envs.spec
+
     @torch.no_grad()
-    def evaluate(self, actor: Actor) -> list[Outcome]:
+    def evaluate(self, actor: Actor, seen: Moments | None) -> list[Outcome]:
         """Each environment's first episode under the most probable actions.
+
+        Observations are normalised by what the policy has seen, and not counted towards it.
 
         Raises:
             RunFailed: an environment failed, gave a non-finite number, or does not end.
@@ -54,8 +63,8 @@ class Evaluator:
                     f"an evaluation episode did not end within {self._most_steps:,} steps; give "
                     "the environment a time limit (max_episode_steps), or raise eval_max_steps"
                 )
-            actions = actor(torch.tensor(observations, device=self._device)).mode()
-            step = self._envs.step(actions.cpu().numpy())
+            inputs = torch.tensor(normalised(observations, seen), device=self._device)
+            step = self._envs.step(actor(inputs).mode().cpu().numpy())
             returns += step.rewards * running
             lengths += running
             running &= ~step.ended

@@ -5,15 +5,23 @@ Out:     a Rollout whose `next_values` already know death from a time limit, and
          that ended.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rlbench.records import EpisodeRow
+from rlbench.spec.algorithms import OnPolicy
 from rlbench.training.distributions import Distribution, stacked
 from rlbench.training.envs.vector import Environments, Transition
+from rlbench.training.normalise import (
+    Scales,
+    clipped,
+    discounted_returns,
+    normalised,
+    nothing_seen,
+)
 from rlbench.training.policy import Actor, Critic
 from rlbench.training.stopwatch import Stopwatch
 
@@ -22,10 +30,10 @@ from rlbench.training.stopwatch import Stopwatch
 class Rollout:
     """T steps of experience in each of N environments, on one device."""
 
-    observations: Tensor  # [T, N, O]
+    observations: Tensor  # [T, N, O], as the policy saw them
     actions: Tensor  # [T, N, A] or [T, N]; as sampled, before any clipping
     log_probs: Tensor  # [T, N], nats, under the policy that acted
-    rewards: Tensor  # [T, N], times reward_scale
+    rewards: Tensor  # [T, N], normalised if the settings say so, times reward_scale
     values: Tensor  # [T, N], V(s_t)
     next_values: Tensor  # [T, N], V(s_{t+1}), and 0 past a terminal state
     ended: Tensor  # [T, N], terminated or out of time
@@ -44,19 +52,27 @@ class Collector:
         envs: Environments,
         networks: tuple[Actor, Critic],
         noise: torch.Generator,
-        reward_scale: float = 1.0,
+        settings: OnPolicy,
     ) -> None:
         self._envs = envs
         self._actor, self._critic = networks
         self._noise = noise
-        self._reward_scale = reward_scale
-        self._observations = envs.reset()  # [N, O]
+        self._settings = settings
+        self._observations = envs.reset()  # [N, O], raw
         self._returns = np.zeros(envs.count)
+        self._discounted = np.zeros(envs.count)
         self._lengths = np.zeros(envs.count, np.int64)
         self.env_steps = 0
         """Transitions so far, over all environments."""
         self.episodes = 0
         """Episodes that ended so far."""
+        self.scales = Scales(
+            observations=nothing_seen(envs.spec.observation_size)
+            if settings.observation_norm == "running"
+            else None,
+            returns=nothing_seen(1) if settings.reward_norm == "returns" else None,
+        )
+        """Moments of every observation acted on, and of the discounted returns, so far."""
 
     @torch.no_grad()
     def collect(
@@ -76,14 +92,15 @@ class Collector:
             noise = self._actor.noise(steps, self._envs.count, self._noise)
         for t in range(steps):
             with stopwatch.lap("policy"):
-                observations = self._to_device(self._observations)
+                observations = self._to_device(self._observe())
                 policy = self._actor(observations)
                 actions = policy.act(noise[t])
                 acted.append((observations, actions, policy))
                 for_envs = actions.cpu().numpy()
             with stopwatch.lap("env"):
-                gained.append(self._envs.step(for_envs))
-            rows += self._count(gained[-1])
+                step = self._envs.step(for_envs)
+            rows += self._count(step)
+            gained.append(self._final_as_seen(step))
             if max_episodes is not None and len(rows) >= max_episodes:
                 break
         with stopwatch.lap("policy"):
@@ -91,6 +108,21 @@ class Collector:
         rows = rows[:max_episodes]
         self.episodes += len(rows)
         return rollout, rows
+
+    def _observe(self) -> np.ndarray:
+        """What the policy is about to act on, [N, O]: counted once, here, then normalised."""
+        seen = self.scales.observations
+        if seen is not None:
+            seen = seen.updated(self._observations)
+            self.scales = replace(self.scales, observations=seen)
+        return normalised(self._observations, seen)
+
+    def _final_as_seen(self, step: Transition) -> Transition:
+        """With final observations on the scale of this moment; nobody acts on them: not counted."""
+        if not step.ended.any():
+            return step
+        final = normalised(step.final_observations, self.scales.observations)
+        return replace(step, final_observations=final)
 
     def _count(self, transition: Transition) -> list[EpisodeRow]:
         """Account for one step; a row for each episode that ended in it."""
@@ -121,7 +153,7 @@ class Collector:
         observations = torch.stack([step[0] for step in acted])
         actions = torch.stack([step[1] for step in acted])
         policy = stacked([step[2] for step in acted])
-        rewards = np.stack([step.rewards for step in gained]) * self._reward_scale
+        rewards = self._scaled(gained) * self._settings.reward_scale
         ended = torch.from_numpy(np.stack([step.ended for step in gained])).to(observations.device)
         values = self._critic(observations)
         return Rollout(
@@ -134,9 +166,25 @@ class Collector:
             ended=ended,
         )
 
+    def _scaled(self, gained: list[Transition]) -> np.ndarray:
+        """Rewards [T, N], all divided by one deviation, so that a batch's targets agree."""
+        rewards = np.stack([step.rewards for step in gained])
+        seen = self.scales.returns
+        if seen is None:
+            return rewards
+        ended = np.stack([step.ended for step in gained])
+        returns = discounted_returns(rewards, ended, self._settings.gamma, self._discounted)
+        self._discounted = np.where(ended[-1], 0.0, returns[-1])
+        seen = seen.updated(returns.reshape(-1, 1))
+        self.scales = replace(self.scales, returns=seen)
+        return clipped(rewards / seen.deviation)
+
     def _next_values(self, values: Tensor, ended: Tensor, gained: list[Transition]) -> Tensor:
         """V(s_{t+1}), [T, N]: of the true final observation at a time limit, 0 after a death."""
-        last = self._critic(self._to_device(gained[-1].observations))  # [N]
+        after = normalised(
+            gained[-1].observations, self.scales.observations
+        )  # counted when acted on
+        last = self._critic(self._to_device(after))  # [N]
         following = torch.cat([values[1:], last.unsqueeze(0)])  # [T, N]
         final = np.concatenate([step.final_observations for step in gained])  # [E, O]
         if len(final):

@@ -111,7 +111,7 @@ def opened(job: Job) -> Iterator[Session]:
             envs=envs,
             actor=networks[0],
             critic=networks[1],
-            collector=Collector(envs, networks, streams.noise, job.algorithm.reward_scale),
+            collector=Collector(envs, networks, streams.noise, job.algorithm),
             learner=learner,
             compile_s=compile_s,
             stopwatch=stopwatch,

@@ -1,7 +1,7 @@
 """Training: collect, update, record.
 
 In:      a Job.
-Out:     the rows and facts of the run, and its policy; or one reason why there are none.
+Out:     the rows and facts of the run, its last policy and its best; or why there are none.
 """
 
 import math
@@ -15,6 +15,7 @@ from rlbench.errors import RunFailed
 from rlbench.machine import device_label, resources
 from rlbench.records import (
     NAN,
+    POLICIES,
     RUN_FACTS,
     EpisodeRow,
     EvaluationRow,
@@ -27,7 +28,7 @@ from rlbench.records import (
     write_rows,
 )
 from rlbench.spec.job import Job
-from rlbench.training.checkpoint import save_policy
+from rlbench.training.checkpoint import Snapshot, save_policy, take_snapshot
 from rlbench.training.evaluate import Evaluator
 from rlbench.training.progress import Progress
 from rlbench.training.session import Session, opened, reason_kept
@@ -47,11 +48,14 @@ ALWAYS_FINITE = (
 
 @dataclass(slots=True)
 class Log:
-    """The rows of a run so far."""
+    """The rows of a run so far, and its best policy."""
 
     updates: list[UpdateRow] = field(default_factory=list)
     episodes: list[EpisodeRow] = field(default_factory=list)
     evaluations: list[EvaluationRow] = field(default_factory=list)
+    best: Snapshot | None = None
+    """The policy of the evaluation with the highest mean return, the earliest of equals."""
+    best_return: float = NAN
 
     @property
     def recent_return(self) -> float:
@@ -84,6 +88,7 @@ def train(job: Job, folder: Path, progress: Progress, command: str, state: Path 
         with opened(job) as session:
             clear_run(folder)
             log = run(session, progress)
+            last = _snapshot(session)
         facts = session.facts(
             kind="learning",
             command=command,
@@ -98,7 +103,8 @@ def train(job: Job, folder: Path, progress: Progress, command: str, state: Path 
             write_rows(log.episodes, EpisodeRow, folder),
             write_rows(log.evaluations, EvaluationRow, folder),
             write_rows([resources(since=before)], ResourceRow, folder),
-            save_policy(folder, session.actor, session.critic),
+            save_policy(last, folder / POLICIES["last"]),
+            save_policy(log.best or last, folder / POLICIES["best"]),
             write_facts(facts, folder / RUN_FACTS),
         ]
     return Finished(facts, log, files)
@@ -177,6 +183,11 @@ def _due_evaluation(session: Session, log: Log, *, final: bool) -> int | None:
 
 
 def _evaluate(session: Session, evaluator: Evaluator, log: Log, due_steps: int) -> None:
+    """Add the rows of one evaluation; keep the policy if it is the best so far."""
+    outcomes = evaluator.evaluate(session.actor, session.collector.scales.observations)
+    mean = float(np.mean([outcome.episode_return for outcome in outcomes]))
+    if log.best is None or mean > log.best_return:
+        log.best, log.best_return = _snapshot(session), mean
     log.evaluations += [
         EvaluationRow(
             env_steps=session.collector.env_steps,
@@ -185,8 +196,13 @@ def _evaluate(session: Session, evaluator: Evaluator, log: Log, due_steps: int) 
             episode_return=outcome.episode_return,
             length=outcome.length,
         )
-        for i, outcome in enumerate(evaluator.evaluate(session.actor))
+        for i, outcome in enumerate(outcomes)
     ]
+
+
+def _snapshot(session: Session) -> Snapshot:
+    networks, collector = (session.actor, session.critic), session.collector
+    return take_snapshot(networks, collector.scales, collector.env_steps)
 
 
 def _record(session: Session, log: Log, metrics: Metrics, episodes: Sequence[EpisodeRow]) -> None:

@@ -72,14 +72,14 @@ class Maker:
         return Labelled(make_one(self.environment), self.index)
 
 
-def make_one(environment: str) -> gym.Env[Any, Any]:
-    """One environment by its id, `Name-v0` or `module:Name-v0`.
+def make_one(environment: str, **options: Any) -> gym.Env[Any, Any]:
+    """One environment by its id, `Name-v0` or `module:Name-v0`, and options such as `render_mode`.
 
     Raises:
         InputError: no such id or module, or a dependency of it is missing.
     """
     try:
-        return gym.make(environment, disable_env_checker=True)
+        return gym.make(environment, disable_env_checker=True, **options)
     except ModuleNotFoundError as error:
         raise InputError(f"environment '{environment}': {error}") from error
     except gym.error.DependencyNotInstalled as error:
