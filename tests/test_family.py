@@ -101,9 +101,9 @@ def test_the_natural_policy_gradient_is_trpo_where_trpo_takes_the_whole_step() -
 
 
 def test_the_full_step_is_taken_however_far_but_not_to_where_nothing_is_finite() -> None:
-    assert full_step(lambda scale: Trial(scale, -1.0, 7.0)) == Trial(1.0, -1.0, 7.0)
-    assert full_step(lambda scale: Trial(scale, math.nan, 0.1)) == NO_STEP
-    assert full_step(lambda scale: Trial(scale, 0.1, math.inf)) == NO_STEP
+    assert full_step(lambda scale: Trial(scale, -1.0, 7.0), 0.01) == Trial(1.0, -1.0, 7.0)
+    assert full_step(lambda scale: Trial(scale, math.nan, 0.1), 0.01) == NO_STEP
+    assert full_step(lambda scale: Trial(scale, 0.1, math.inf), 0.01) == NO_STEP
 
 
 def test_a_share_of_the_states_gives_nearly_the_same_step() -> None:

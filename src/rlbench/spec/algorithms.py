@@ -135,6 +135,8 @@ class NaturalGradient(OnPolicy):
     """Over which samples advantages are standardised to mean 0 and deviation 1."""
     max_kl: Rate = 0.01
     """Delta: mean KL divergence (nats) from the old policy to the new. Usual 0.001-0.05."""
+    max_kl_schedule: Schedule = "constant"
+    """Delta over the run: constant, or linearly to 0 at the end of the budget."""
     damping: Annotated[float, Field(ge=0)] = 0.1
     """Multiple of the identity added to the Fisher matrix, no unit. Usual 0.001-0.1."""
     fisher_share: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -149,6 +151,8 @@ class NaturalGradient(OnPolicy):
     """Samples per gradient step of the critic; 0 is the whole batch."""
     critic_learning_rate: Rate = 1e-3
     """Adam step size of the critic. Usual 3e-4 to 1e-3."""
+    critic_learning_rate_schedule: Schedule = "constant"
+    """That step size over the run: constant, or linearly to 0 at the end of the budget."""
 
 
 class TRPO(NaturalGradient):

@@ -19,23 +19,28 @@ from rlbench.training.policy import Critic
 class CriticFit:
     """Minibatch regression of V(s) on the targets with Adam."""
 
-    def __init__(self, critic: Critic, learning_rate: float, shuffling: torch.Generator) -> None:
+    def __init__(self, critic: Critic, shuffling: torch.Generator) -> None:
         self._critic = critic
         self._weights = list(critic.parameters())
-        self._optimiser = torch.optim.Adam(self._weights, lr=learning_rate, fused=True)
+        self._optimiser = torch.optim.Adam(self._weights, fused=True)
         self._shuffling = shuffling
 
-    def fit(self, batch: Batch, epochs: int, minibatch_size: int) -> tuple[float, float]:
+    def fit(
+        self, batch: Batch, epochs: int, minibatch_size: int, learning_rate: float
+    ) -> tuple[float, float]:
         """Mean squared error and gradient norm, each a mean over all samples.
 
         Args:
             batch: states and targets.
             epochs: passes over the batch.
             minibatch_size: samples per gradient step; 0 is the whole batch.
+            learning_rate: Adam's step size.
 
         Raises:
             RunFailed: loss or gradient is not finite.
         """
+        for group in self._optimiser.param_groups:
+            group["lr"] = learning_rate
         size = minibatch_size or batch.size
         chosen = minibatches(batch.size, size, epochs, self._shuffling)
         means = weighted_mean([self._step(batch, part) for part in chosen], chosen)

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from rlbench.records import Metrics
-from rlbench.spec.algorithms import FirstOrder, Schedule
+from rlbench.spec.algorithms import FirstOrder
 from rlbench.training.advantages import explained_variance
 from rlbench.training.algorithms.learner import (
     Batch,
     make_batch,
     minibatches,
     require_finite,
+    scheduled,
     weighted_mean,
 )
 from rlbench.training.algorithms.loss import Loss
@@ -147,11 +148,6 @@ class EagerSteps:
 def limited_by(loss: Loss, norms: Tensor) -> Tensor:
     """The norms that the gradient limit looks at: of actor and critic each, or of both; [2]."""
     return norms.norm().expand(2) if loss.settings.optimiser == "shared" else norms
-
-
-def scheduled(value: float, schedule: Schedule, remaining: float) -> float:
-    """A value with so much of the budget still ahead, 1 at the start."""
-    return value * remaining if schedule == "linear" else value
 
 
 def _rates(settings: FirstOrder, remaining: float) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlbench.errors import RunFailed
 from rlbench.records import Metrics
-from rlbench.spec.algorithms import OnPolicy
+from rlbench.spec.algorithms import OnPolicy, Schedule
 from rlbench.training.advantages import advantages, standardised
 from rlbench.training.envs.spaces import EnvSpec
 from rlbench.training.rollout import Rollout
@@ -97,6 +97,11 @@ def example_batch(spec: EnvSpec, size: int, device: torch.device) -> Batch:
     actions = torch.tensor(spec.action.zeros(size), device=device)
     observations = torch.zeros(size, spec.observation_size, device=device)
     return Batch(observations, actions, *(torch.zeros(size, device=device) for _ in range(4)))
+
+
+def scheduled(value: float, schedule: Schedule, remaining: float) -> float:
+    """A value with so much of the budget still ahead, 1 at the start."""
+    return value * remaining if schedule == "linear" else value
 
 
 def require_finite(value: Tensor, what: str) -> None:

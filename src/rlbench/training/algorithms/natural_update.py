@@ -17,7 +17,7 @@ from rlbench.records import Metrics
 from rlbench.spec.algorithms import NaturalGradient
 from rlbench.training.advantages import explained_variance
 from rlbench.training.algorithms.critic import CriticFit
-from rlbench.training.algorithms.learner import Batch, make_batch
+from rlbench.training.algorithms.learner import Batch, make_batch, scheduled
 from rlbench.training.algorithms.natural_gradient import (
     Product,
     conjugate_gradients,
@@ -43,8 +43,8 @@ class Trial:
 NO_STEP = Trial()
 Tried = Callable[[float], Trial]
 """Puts the actor at a multiple of the full step, and says what that does."""
-Choice = Callable[[Tried], Trial]
-"""What is to be taken: the last multiple that it tried, or NO_STEP."""
+Choice = Callable[[Tried, float], Trial]
+"""What is to be taken, given a bound on the KL: the last multiple that it tried, or NO_STEP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +69,27 @@ class NaturalUpdate:
         self._settings = settings
         self._actor, critic = networks
         self._shuffling = shuffling
-        self._critic = CriticFit(critic, settings.critic_learning_rate, shuffling)
+        self._critic = CriticFit(critic, shuffling)
 
-    def update(self, rollout: Rollout, choice: Choice) -> Metrics:
+    def update(self, rollout: Rollout, remaining: float, choice: Choice) -> Metrics:
         """Fit the critic, then move the actor.
 
         Raises:
             RunFailed: loss or gradient of the critic is not finite.
         """
-        batch = make_batch(rollout, self._settings)
+        settings = self._settings
+        batch = make_batch(rollout, settings)
         critic_loss, critic_norm = self._critic.fit(
-            batch, self._settings.critic_epochs, self._settings.critic_minibatch_size
+            batch,
+            settings.critic_epochs,
+            settings.critic_minibatch_size,
+            scheduled(
+                settings.critic_learning_rate, settings.critic_learning_rate_schedule, remaining
+            ),
         )
         before = weights_of(self._actor)
-        attempt = self._improve(batch, choice)
+        max_kl = scheduled(settings.max_kl, settings.max_kl_schedule, remaining)
+        attempt = self._improve(batch, max_kl, choice)
         moved = attempt.step != NO_STEP
         with torch.no_grad():
             entropy = self._actor(batch.observations).entropy().mean().item()
@@ -100,7 +107,7 @@ class NaturalUpdate:
             skipped=float(attempt.skipped),
         )
 
-    def _improve(self, batch: Batch, choice: Choice) -> Attempt:
+    def _improve(self, batch: Batch, max_kl: float, choice: Choice) -> Attempt:
         """One natural-gradient step of the actor, or none.
 
         g    = grad E[r A]
@@ -116,7 +123,7 @@ class NaturalUpdate:
             return Attempt(NO_STEP, norm, skipped=True)
         product = self._fisher(policy, batch)
         solution = conjugate_gradients(product, g, settings.cg_iterations, settings.cg_tolerance)
-        length = step_length(product, solution.vector, settings.max_kl)
+        length = step_length(product, solution.vector, max_kl)
         residual = solution.residual.item()
         if length is None or not solution.positive:
             return Attempt(NO_STEP, norm, residual, skipped=True)
@@ -129,7 +136,7 @@ class NaturalUpdate:
             return Trial(scale, gain, old.kl_to(new).mean().item())
 
         with torch.no_grad():
-            step = choice(tried)
+            step = choice(tried, max_kl)
         if step == NO_STEP:
             vector_to_parameters(start, self._actor.parameters())
         return Attempt(step, norm, residual)

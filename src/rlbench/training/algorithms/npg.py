@@ -30,12 +30,12 @@ class NPGLearner:
     ) -> None:
         self._update = NaturalUpdate(settings, networks, shuffling)
 
-    def update(self, rollout: Rollout, remaining: float) -> Metrics:  # noqa: ARG002 (no schedule)
+    def update(self, rollout: Rollout, remaining: float) -> Metrics:
         """See `Learner.update`."""
-        return self._update.update(rollout, full_step)
+        return self._update.update(rollout, remaining, full_step)
 
 
-def full_step(tried: Tried) -> Trial:
-    """The whole step, unless it leads to numbers that are not finite."""
+def full_step(tried: Tried, _: float) -> Trial:
+    """The whole step, whatever its KL, unless it leads to numbers that are not finite."""
     trial = tried(1.0)
     return trial if math.isfinite(trial.gain) and math.isfinite(trial.kl) else NO_STEP

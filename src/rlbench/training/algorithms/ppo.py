@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rlbench.records import Metrics
 from rlbench.spec.algorithms import PPO
-from rlbench.training.algorithms.first_order import FirstOrderUpdate, scheduled
-from rlbench.training.algorithms.learner import Batch
+from rlbench.training.algorithms.first_order import FirstOrderUpdate
+from rlbench.training.algorithms.learner import Batch, scheduled
 from rlbench.training.algorithms.loss import Loss
 from rlbench.training.policy import Actor, Critic
 from rlbench.training.rollout import Rollout

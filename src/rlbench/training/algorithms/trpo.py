@@ -32,11 +32,11 @@ class TRPOLearner:
         self._settings = settings
         self._update = NaturalUpdate(settings, networks, shuffling)
 
-    def update(self, rollout: Rollout, remaining: float) -> Metrics:  # noqa: ARG002 (no schedule)
+    def update(self, rollout: Rollout, remaining: float) -> Metrics:
         """See `Learner.update`."""
-        return self._update.update(rollout, self._longest_trusted)
+        return self._update.update(rollout, remaining, self._longest_trusted)
 
-    def _longest_trusted(self, tried: Tried) -> Trial:
+    def _longest_trusted(self, tried: Tried, max_kl: float) -> Trial:
         """The longest step tried whose surrogate is not worse and whose KL is within the bound.
 
         A step that is not finite fails both tests.
@@ -44,6 +44,6 @@ class TRPOLearner:
         settings = self._settings
         for k in range(settings.line_search_steps):
             trial = tried(settings.line_search_shrink**k)
-            if trial.gain >= -SURROGATE_TOLERANCE and trial.kl <= settings.max_kl:
+            if trial.gain >= -SURROGATE_TOLERANCE and trial.kl <= max_kl:
                 return trial
         return NO_STEP

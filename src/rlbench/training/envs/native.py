@@ -178,10 +178,10 @@ class Acrobot:
 
 
 def _squared(x: Arrays) -> Arrays:
-    """x^2 as `**` rounds it for a single number: by the C library's pow, which now and then is not
-    x * x, and not what NumPy's vectorised power gives either.
+    """x^2 as `**` rounds it for a single number: by the C library's pow.
 
-    In float32 the two can only differ where x^2 lies almost halfway between two numbers.
+    That is now and then not x * x, nor what NumPy's vectorised power gives; in float32 only
+    where x^2 lies almost halfway between two numbers.
     """
     if x.dtype == np.float64:
         by_pow: Arrays = np.float_power(x, 2.0)
