@@ -135,6 +135,8 @@ class _StrictLoader(yaml.SafeLoader):
         """
         seen = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
             key = self.construct_object(key_node, deep=deep)
             if not isinstance(key, str | int | float):
                 raise yaml.constructor.ConstructorError(

@@ -5,13 +5,14 @@ Out:     Markdown; `python -m rlbench.spec.document` prints config/README.md.
 """
 
 import sys
+from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlbench.spec.algorithms import ALGORITHMS
+from rlbench.spec.algorithms import ALGORITHMS, FirstOrder, NaturalGradient, OnPolicy
 from rlbench.spec.config import Benchmark, ThroughputSettings
 from rlbench.spec.settings import fields_of
 
@@ -23,7 +24,8 @@ a file and estimates its time; `rlbench show-job CONFIG CELL` shows every value 
 where it came from. An unknown key is an error, and so is a value outside its range.
 
 A hyperparameter comes from `hyperparameters:` in the config; else from the preset of the algorithm
-and environment in `presets/`, each value with its source; else from the default below.
+and environment in `presets/`, each value with its source; else from the default below. An algorithm
+has the keys of every section that names it.
 
 This page is written by `make docs` from the models in `src/rlbench/spec/`.
 """
@@ -31,17 +33,28 @@ This page is written by `make docs` from the models in `src/rlbench/spec/`.
 
 def page() -> str:
     """config/README.md."""
-    parts = [HEAD, "## Benchmark\n", table(Benchmark), "## throughput\n", table(ThroughputSettings)]
+    parts = [HEAD, "## Benchmark\n", table(fields_of(Benchmark))]
+    parts += ["## throughput\n", table(fields_of(ThroughputSettings))]
+    for model in (OnPolicy, FirstOrder, NaturalGradient):
+        names = [name for name, kind in ALGORITHMS.items() if issubclass(kind, model)]
+        parts += _section(", ".join(names), model)
     for name, model in ALGORITHMS.items():
-        title = (model.__doc__ or "").strip()
-        parts += [f"## hyperparameters.{name}\n", f"{title}\n", table(model)]
+        parts += _section(name, model)
     return "\n".join(parts)
 
 
-def table(model: type[BaseModel]) -> str:
+def _section(names: str, model: type[OnPolicy]) -> list[str]:
+    """The keys that a class of algorithms adds to those of the class that it belongs to."""
+    own = {key: info for key, info in fields_of(model).items() if key in model.__annotations__}
+    hyperparameters = {key: info for key, info in own.items() if key != "name"}
+    parts = [f"## hyperparameters of {names}\n", f"{(model.__doc__ or '').strip()}\n"]
+    return [*parts, table(hyperparameters)] if hyperparameters else parts
+
+
+def table(fields: Mapping[str, FieldInfo]) -> str:
     """One row per field: key, type, range, default, meaning."""
     lines = ["| key | type | allowed | default | meaning |", "|---|---|---|---|---|"]
-    for key, info in fields_of(model).items():
+    for key, info in fields.items():
         if key != "name" or info.is_required():
             meaning = " ".join((info.description or "").split())
             cells = (f"`{key}`", _kind(info.annotation), _range(info), _default(info), meaning)
