@@ -182,8 +182,9 @@ def test_rows_of_a_newer_schema_are_refused(tmp_path: Path) -> None:
     plan = handmade(tmp_path)
     path = tmp_path / "runs" / PPO_0.path / EvaluationRow.file
     table = pq.read_table(path)
-    pq.write_table(table.replace_schema_metadata({"schema_version": "2"}), path)
-    with pytest.raises(InputError, match=r"schema 2.*update rlbench"):
+    newer = str(SCHEMA_VERSION + 1)
+    pq.write_table(table.replace_schema_metadata({"schema_version": newer}), path)
+    with pytest.raises(InputError, match=rf"schema {newer}.*update rlbench"):
         gather(plan, tmp_path)
 
 

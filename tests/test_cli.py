@@ -145,7 +145,10 @@ def test_compare_writes_both_files_without_a_display(tmp_path: Path) -> None:
         ),
         (["train", "--clip-range", "2"], "flags: clip_range: got 2.0; input should be less than 1"),
         (["train", "--env-name", "Nope-v0"], "environment 'Nope-v0': "),
-        (["train", "--algorithm", "sac"], "got algorithm 'sac'; allowed: ppo, trpo"),
+        (
+            ["train", "--algorithm", "sac"],
+            "got algorithm 'sac'; allowed: ppo, ppo-kl, a2c, trpo, npg",
+        ),
         (
             ["train", "--num-envs", "64", "--batch-size", "32"],
             "num_envs 64 is more than batch_size",

@@ -53,8 +53,8 @@ def test_numbers_are_numbers(tmp_path: Path) -> None:
         ("batch_size: .inf", "batch_size: got inf; "),
         ("vector_mode: off", "vector_mode: got False; allowed: 'auto', 'sync', 'async' or "),
         ("devices: [gpu]", "devices.0: got 'gpu'; allowed: 'auto', 'cpu' or 'cuda'"),
-        ("algorithms: [ppo, trop]", "got algorithm 'trop'; allowed: ppo, trpo"),
-        ("hyperparameters: {sac: {}}", "got algorithm 'sac'; allowed: ppo, trpo"),
+        ("algorithms: [ppo, trop]", "got algorithm 'trop'; allowed: ppo, ppo-kl, a2c, trpo, npg"),
+        ("hyperparameters: {sac: {}}", "got algorithm 'sac'; allowed: ppo, ppo-kl, a2c, trpo, npg"),
         ("thresholds: {CartPole-v1: 1}", "thresholds: CartPole-v1 is not among the environments"),
         ("algorithms: [ppo, ppo]", "algorithms: each value once, but repeated: ppo"),
         ("algorithms: []", "algorithms: got []; "),
@@ -123,3 +123,10 @@ def test_the_shipped_configs_can_be_planned(name: str) -> None:
     assert plan.left_out == ("cuda",)
     cells = {"config.yaml": 30, "smoke.yaml": 8, "reference.yaml": 60}
     assert len(plan.cells) == cells[name]
+
+
+def test_a_mapping_may_take_over_the_values_of_another(tmp_path: Path) -> None:
+    """YAML's anchor and `<<`: taken over, then replaced; not a key that occurs twice."""
+    path = tmp_path / "c.yaml"
+    path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\n")
+    assert load_yaml(path) == {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}}

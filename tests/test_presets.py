@@ -32,5 +32,17 @@ def test_a_given_value_wins_and_says_so() -> None:
 
 
 def test_an_unknown_algorithm_is_refused() -> None:
-    with pytest.raises(InputError, match="got algorithm 'sac'; allowed: ppo, trpo"):
+    with pytest.raises(
+        InputError, match="got algorithm 'sac'; allowed: ppo, ppo-kl, a2c, trpo, npg"
+    ):
         resolve("sac", "Pendulum-v1", {}, "flags")
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "trpo"])
+def test_the_environments_that_people_publish_have_presets(algorithm: str) -> None:
+    physics = ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Swimmer", "InvertedPendulum")
+    published = {f"{name}-v5" for name in physics} | {
+        "Pendulum-v1", "MountainCarContinuous-v0", "CartPole-v1", "Acrobot-v1",
+        "LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3",
+    }  # fmt: skip
+    assert published <= {environment for name, environment in PAIRS if name == algorithm}
