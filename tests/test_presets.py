@@ -32,7 +32,7 @@ def test_a_given_value_wins_and_says_so() -> None:
 
 
 def test_an_unknown_algorithm_is_refused() -> None:
-    with pytest.raises(InputError, match="got algorithm .sac.; allowed: ppo, ppo-kl"):
+    with pytest.raises(InputError, match=r"got algorithm 'sac'; allowed: ppo, ppo-kl"):
         resolve("sac", "Pendulum-v1", {}, "flags")
 
 
