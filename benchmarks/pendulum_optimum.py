@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 import pandas as pd
 import tyro
-from scipy.ndimage import map_coordinates
+from gymnasium.vector import SyncVectorEnv
 
 from rlbench.records import write_whole
 
@@ -45,16 +45,35 @@ class Grid:
         )
         return angle, speed
 
-    def choices(self) -> Array:
+    def torque_values(self) -> Array:
         """The torques, [U]."""
         return np.linspace(-TOP_TORQUE, TOP_TORQUE, self.torques)
 
-    def interpolate(self, values: Array, angle: Array, speed: Array) -> Array:
-        """Values [A, S] at any states, linear in between and around the circle."""
+    def mixture(self, angle: Array, speed: Array) -> "Mixture":
+        """Any states as mixtures of grid points; the angle goes around the circle."""
         row = (angle + np.pi) % (2 * np.pi) / (2 * np.pi) * self.angles
         column = (speed + TOP_SPEED) / (2 * TOP_SPEED) * (self.speeds - 1)
-        circle = np.concatenate([values, values[:1]])
-        found: Array = map_coordinates(circle, [row, column], order=1, mode="nearest")
+        top, left = row.astype(int), np.minimum(column.astype(int), self.speeds - 2)
+        down, right = row - top, column - left
+        first, second = top % self.angles * self.speeds, (top + 1) % self.angles * self.speeds
+        return Mixture(
+            np.stack([first + left, first + left + 1, second + left, second + left + 1]),
+            np.stack(
+                [(1 - down) * (1 - right), (1 - down) * right, down * (1 - right), down * right]
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """States between the four grid points around each."""
+
+    corners: Array  # [4, ...], index into the flattened grid
+    weights: Array  # [4, ...], sum 1
+
+    def of(self, values: Array) -> Array:
+        """Values [A, S] at these states: bilinear interpolation."""
+        found: Array = np.einsum("k...,k...->...", self.weights, values.ravel()[self.corners])
         return found
 
 
@@ -66,28 +85,39 @@ def step(angle: Array, speed: Array, torque: float | Array) -> tuple[Array, Arra
     return reward, angle + speed * 0.05, speed
 
 
+def choices(grid: Grid, angle: Array, speed: Array) -> list[tuple[Array, Mixture]]:
+    """For each torque: the reward in each state, and the states that follow."""
+    moves = [step(angle, speed, torque) for torque in grid.torque_values()]
+    return [(reward, grid.mixture(*following)) for reward, *following in moves]
+
+
+def action_values(moves: list[tuple[Array, Mixture]], following: Array) -> Array:
+    """r(s, u) + V_{t+1}(f(s, u)) for each torque, [U, ...]; `following` is V_{t+1}, [A, S]."""
+    return np.stack([reward + states.of(following) for reward, states in moves])
+
+
 def optimal_values(grid: Grid, steps: int = STEPS) -> Array:
     """V_t of every grid point for t = 0 ... steps, [steps + 1, A, S], float32."""
-    moves = [step(*grid.states(), torque) for torque in grid.choices()]
+    moves = choices(grid, *grid.states())
     now = np.zeros((grid.angles, grid.speeds))
     table = np.zeros((steps + 1, *now.shape), np.float32)
     for t in reversed(range(steps)):
-        now = _action_values(grid, now, moves).max(0)
+        now = action_values(moves, now).max(0)
         table[t] = now
     return table
 
 
 def greedy_torque(grid: Grid, following: Array, angle: Array, speed: Array) -> Array:
     """The torque that is best in each state if `following` [A, S] are the values after it."""
-    moves = [step(angle, speed, torque) for torque in grid.choices()]
-    return grid.choices()[_action_values(grid, following, moves).argmax(0)]
+    best: Array = action_values(choices(grid, angle, speed), following).argmax(0)
+    return grid.torque_values().take(best)
 
 
 def expected_optimum(grid: Grid, first: Array) -> float:
     """Mean of V_0 over start states: angle uniform on the circle, speed uniform in [-1, 1]."""
     angle = grid.states()[0][:, :1]  # [A, 1]
     speed = (np.arange(200) + 0.5) / 100 - 1  # midpoints
-    return float(grid.interpolate(first, *np.broadcast_arrays(angle, speed)).mean())
+    return float(grid.mixture(*np.broadcast_arrays(angle, speed)).of(first).mean())
 
 
 def start_states() -> tuple[Array, Array]:
@@ -96,20 +126,19 @@ def start_states() -> tuple[Array, Array]:
     states = []
     for seed in START_SEEDS:
         env.reset(seed=seed)
-        states.append(env.unwrapped.state)  # type: ignore[attr-defined] # Pendulum's own
+        states.append(env.get_wrapper_attr("state"))
     env.close()
     angle, speed = np.array(states).T
     return angle, speed
 
 
 def greedy_returns(grid: Grid, table: Array) -> Array:
-    """What the greedy policy gets from the fixed start states in Gymnasium's environment, [1000]."""
-    seeds = list(START_SEEDS)
-    envs = gym.make_vec("Pendulum-v1", len(seeds), vectorization_mode="sync")
-    envs.reset(seed=seeds)
-    returns = np.zeros(len(seeds))
+    """Returns of the greedy policy in Gymnasium's environment, from each fixed start, [1000]."""
+    envs = SyncVectorEnv([lambda: gym.make("Pendulum-v1") for _ in START_SEEDS])
+    envs.reset(seed=list(START_SEEDS))
+    returns = np.zeros(envs.num_envs)
     for following in table[1:]:
-        angle, speed = np.array([env.unwrapped.state for env in envs.envs]).T  # type: ignore[attr-defined] # as above
+        angle, speed = np.array(envs.get_attr("state")).T
         torque = greedy_torque(grid, following, angle, speed)
         returns += envs.step(torque[:, None].astype(np.float32))[1]
     envs.close()
@@ -126,7 +155,7 @@ def main(
     grid = Grid(angles, speeds, torques)
     table = optimal_values(grid)
     angle, speed = start_states()
-    optimal = grid.interpolate(table[0], angle, speed)
+    optimal = grid.mixture(angle, speed).of(table[0])
     print(f"grid {angles} x {speeds} x {torques}, {STEPS} steps, undiscounted")
     print(f"expected optimum over all start states:    {expected_optimum(grid, table[0]):.2f}")
     print(f"mean optimum of the fixed start states:    {optimal.mean():.2f}")
@@ -135,11 +164,6 @@ def main(
         starts = pd.DataFrame({"seed": START_SEEDS, "angle": angle, "speed": speed})
         rows = starts.assign(optimal_return=optimal).to_csv(index=False, float_format="%.6f")
         write_whole(output, rows.encode())
-
-
-def _action_values(grid: Grid, following: Array, moves: list[tuple[Array, Array, Array]]) -> Array:
-    """Reward plus value of the state after it, [U, ...], for each torque's move."""
-    return np.stack([r + grid.interpolate(following, *after) for r, *after in moves])
 
 
 if __name__ == "__main__":

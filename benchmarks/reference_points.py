@@ -3,8 +3,8 @@
 In:      nothing.
 Out:     docs/reference/reference_points.csv, a row per environment; the same table, printed.
 
-A mean over `EPISODES` episodes in Gymnasium's own environments, with its standard error. The seed is
-fixed: start states, the environments' own noise and the actions are the same each time.
+A mean over `EPISODES` episodes in Gymnasium's own environments, with its standard error. The seed
+is fixed: start states, the environments' own noise and the actions are the same each time.
 """
 
 from pathlib import Path
