@@ -1,17 +1,19 @@
 """Between what a return lies: that of uniformly random actions, and the best one where it is known.
 
-In:      nothing.
-Out:     docs/reference/reference_points.csv, a row per environment; the same table, printed.
+In:      the environments to measure anew; by default all.
+Out:     docs/reference/reference_points.csv, a row per environment, the others as they were.
 
 A mean over `EPISODES` episodes in Gymnasium's own environments, with its standard error. The seed
 is fixed: start states, the environments' own noise and the actions are the same each time.
 """
 
 from pathlib import Path
+from typing import Annotated
 
 import gymnasium as gym
 import numpy as np
 import pandas as pd
+import tyro
 
 from rlbench.records import write_whole
 
@@ -57,11 +59,23 @@ def point(environment: str) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    """Measure every environment, one after the other."""
-    table = pd.DataFrame([point(environment) for environment in BEST])
-    write_whole(OUTPUT, table.to_csv(index=False).encode())
-    print(table.to_markdown(index=False))
+def main(environments: Annotated[tuple[str, ...], tyro.conf.Positional] = tuple(BEST)) -> None:
+    """Measure environments one after the other; each row is written as soon as it is known."""
+    for environment in environments:
+        row = point(environment)
+        print(row)
+        write_point(row, OUTPUT)
+
+
+def write_point(row: dict[str, object], path: Path) -> None:
+    """Put a row into the table at a path, in the order of BEST, over an older one."""
+    new = pd.DataFrame([row]).set_index("environment")
+    if path.is_file():
+        old = pd.read_csv(path, index_col="environment")
+        new = pd.concat([old.drop(new.index, errors="ignore"), new])
+    write_whole(
+        path, new.sort_index(key=lambda names: names.map(list(BEST).index)).to_csv().encode()
+    )
 
 
 def _one_return(env: gym.Env[object, object]) -> float:
@@ -75,4 +89,4 @@ def _one_return(env: gym.Env[object, object]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

@@ -293,6 +293,17 @@ def test_the_committed_optimum_belongs_to_gymnasium_s_start_states() -> None:
     assert rows["optimal_return"].mean() == pytest.approx(-137.4, abs=3 * 73.3 / np.sqrt(1000))
 
 
+def test_a_point_replaces_its_own_row_only(tmp_path: Path) -> None:
+    path = tmp_path / "points.csv"
+    points = [("LunarLander-v3", -1.0), ("Pendulum-v1", -2.0), ("LunarLander-v3", -3.0)]
+    for environment, mean in points:
+        row: dict[str, object] = {"environment": environment, "random_return": mean}
+        reference_points.write_point(row, path)
+    assert path.read_text().split() == [
+        "environment,random_return", "Pendulum-v1,-2.0", "LunarLander-v3,-3.0"
+    ]  # fmt: skip
+
+
 def test_random_actions_repeat_and_every_gated_environment_has_its_point() -> None:
     first = reference_points.random_returns("CartPole-v1", episodes=20)
     assert first.tolist() == reference_points.random_returns("CartPole-v1", episodes=20).tolist()
