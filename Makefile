@@ -5,6 +5,7 @@ TORCH ?= 2.13.0
 BIN := $(CURDIR)/.venv/bin
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 READY := .venv/.ready
+GROUP ?= $(sort $(notdir $(basename $(wildcard config/reference/*.yaml))))
 
 .PHONY: help setup report benchmark reference test check format docs lock clean
 
@@ -27,9 +28,9 @@ benchmark: setup ## run config/config.yaml: 30 cells of 100,000 steps, to result
 	$(SNAKEMAKE) --configfile config/config.yaml
 	@echo "report: $(CURDIR)/results/pendulum/report.html"
 
-reference: setup ## run config/reference.yaml: the published benchmark, hours
-	$(SNAKEMAKE) --configfile config/reference.yaml
-	@echo "report: $(CURDIR)/results/reference/report.html"
+reference: setup ## run config/reference/*.yaml (or GROUP=pendulum) and judge what was learned: hours
+	set -e; for group in $(GROUP); do $(SNAKEMAKE) --configfile config/reference/$$group.yaml; done
+	$(BIN)/python benchmarks/learning_gates.py $(GROUP:%=results/reference-%)
 
 test: setup ## run the test suite
 	$(BIN)/pytest --numprocesses 2

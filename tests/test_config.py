@@ -117,12 +117,21 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
         load(tmp_path, "").total_steps = 3  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml", "reference.yaml"])
-def test_the_shipped_configs_can_be_planned(name: str) -> None:
-    plan = make_plan(load_benchmark(CONFIGS / name), ("cpu",), name)
+REFERENCE = sorted(path.stem for path in (CONFIGS / "reference").glob("*.yaml"))
+
+
+@pytest.mark.parametrize(("name", "cells"), [("config", 30), ("smoke", 8)])
+def test_the_shipped_configs_can_be_planned(name: str, cells: int) -> None:
+    plan = make_plan(load_benchmark(CONFIGS / f"{name}.yaml"), ("cpu",), name)
     assert plan.left_out == ("cuda",)
-    cells = {"config.yaml": 30, "smoke.yaml": 8, "reference.yaml": 60}
-    assert len(plan.cells) == cells[name]
+    assert len(plan.cells) == cells
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_the_reference_configs_can_be_planned(name: str) -> None:
+    benchmark = load_benchmark(CONFIGS / "reference" / f"{name}.yaml")
+    assert make_plan(benchmark, ("cpu",), name).cells
+    assert benchmark.name == f"reference-{name}"
 
 
 def test_a_mapping_may_take_over_the_values_of_another(tmp_path: Path) -> None:

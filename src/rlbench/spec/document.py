@@ -19,7 +19,7 @@ from rlbench.spec.settings import fields_of
 HEAD = """# The keys of a config
 
 A config is one YAML file: `config.yaml` is what a bare `snakemake --cores N` runs, `smoke.yaml` the
-same keys in two minutes, `reference.yaml` the published benchmark. `rlbench check CONFIG` validates
+same keys in two minutes, `reference/` the published results. `rlbench check CONFIG` validates
 a file and estimates its time; `rlbench show-job CONFIG CELL` shows every value of one cell and
 where it came from. An unknown key is an error, and so is a value outside its range.
 
