@@ -286,6 +286,38 @@ def test_ppo_clips_the_norm_of_the_gradient(environment: str) -> None:
     assert close(parameters_to_vector(networks[0].parameters()), parameters_to_vector(actor))
 
 
+@each_policy
+def test_ppo_with_one_optimiser_ends_an_update_at_the_same_kl(environment: str) -> None:
+    """Their way: one Adam, one gradient norm, half the critic's error, an end at 1.5 target_kl."""
+    theirs = made(
+        stable_baselines3.PPO,
+        environment,
+        learning_rate=0.01,
+        n_epochs=50,
+        vf_coef=0.5,
+        max_grad_norm=0.5,
+        target_kl=0.03,
+    )
+    networks = copied(theirs.policy, environment)
+    experience = played(networks)
+    experience.fill(theirs.rollout_buffer)
+    theirs.train()
+    settings = PPO.model_validate(
+        SHARED
+        | {
+            "actor_learning_rate": 0.01,
+            "epochs": 50,
+            "minibatch_size": STEPS * ENVS,
+            "optimiser": "shared",
+            "target_kl": 0.03,
+        }
+    )
+    ours = our_update(settings, networks, experience.rollout())
+    assert 1 < round(ours.steps_taken * 50) == theirs._n_updates - 1 < 50
+    for network, weights in zip(networks, parts(theirs.policy), strict=True):
+        assert close(parameters_to_vector(network.parameters()), parameters_to_vector(weights))
+
+
 @dataclass(frozen=True)
 class Natural:
     """One policy's gradient and Fisher products, theirs and ours."""

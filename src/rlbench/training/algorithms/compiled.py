@@ -111,7 +111,7 @@ class CompiledSteps:
                 reported + count * numbers,
             )
             if math.isfinite(self._loss.kl_limit):
-                far = numbers[REPORTED - 1] > self._loss.kl_limit
+                far = (numbers[REPORTED - 1] > self._loss.kl_limit) & (i > 0)
                 old = (theta, m, v, steps, samples, reported)
                 kept = [torch.where(far, o, new) for o, new in zip(old, taken, strict=True)]
                 return torch.where(far, total, i + 1), *kept

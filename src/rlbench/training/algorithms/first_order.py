@@ -122,18 +122,21 @@ class EagerSteps:
         coefficient = torch.tensor(plan.coefficient, device=batch.log_probs.device)
         rows: list[Tensor] = []
         for part in plan.chosen:
-            row = self._step(batch, part, coefficient)
+            row = self._step(batch, part, coefficient, first=not rows)
             if row is None:
                 break
             rows.append(row)
         return Taken(len(rows), weighted_mean(rows, plan.chosen[: len(rows)]))
 
-    def _step(self, batch: Batch, chosen: Tensor, coefficient: Tensor) -> Tensor | None:
+    def _step(
+        self, batch: Batch, chosen: Tensor, coefficient: Tensor, *, first: bool
+    ) -> Tensor | None:
         """One gradient step on a minibatch, and six numbers about it; None if it is too far."""
         observations, *sample = (column[chosen] for column in batch.columns)
         outputs = self._actor(observations), self._critic(observations)
         loss, numbers = self._loss(outputs, sample, coefficient, torch.mean)
-        if math.isfinite(self._loss.kl_limit) and numbers[-1] > self._loss.kl_limit:
+        limit = self._loss.kl_limit
+        if math.isfinite(limit) and not first and numbers[-1] > limit:
             return None
         self._optimiser.zero_grad()
         torch.autograd.backward(loss)

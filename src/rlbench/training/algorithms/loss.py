@@ -31,7 +31,7 @@ class Loss:
     settings: FirstOrder
     objective: Objective
     kl_limit: float = float("inf")
-    """Estimated KL divergence (nats) of a minibatch beyond which no further step is taken."""
+    """Estimated KL divergence (nats) of a minibatch, not the first, at which the steps end."""
 
     def __call__(
         self,
