@@ -48,7 +48,7 @@ def test_every_hyperparameter_is_a_flag_with_its_preset_as_default(
     for arguments, shown in (
         (["--algorithm", "trpo"], "--max-kl FLOAT"),
         (["--env-name=Acrobot-v1"], "(default: 0.99)"),
-        ([], "(default: 0.98)"),
+        ([], "(default: scaled)"),
     ):
         with pytest.raises(SystemExit):
             run("train", *arguments, "--help")
@@ -269,7 +269,7 @@ def test_show_job_says_where_values_come_from(capsys: pytest.CaptureFixture[str]
     assert lines["seed"].split() == ["1", "cell"]
     assert lines["total_steps"].endswith("smoke.yaml")
     assert lines["matmul_precision"].split() == ["high", "default"]
-    assert "preset: tuned here" in lines["algorithm.gamma"]
+    assert "preset: tuned here" in lines["algorithm.gae_lambda"]
     assert lines["algorithm.clip_range"].split() == ["0.2", "default"]
 
 

@@ -61,10 +61,10 @@ def test_a_fault_ends_training_with_exit_code_1_and_no_rows(
 @pytest.mark.parametrize(
     ("algorithm", "environment", "hyperparameters", "what"),
     [
-        ("ppo", "CartPole-v1", {"actor_learning_rate": 1e38}, "PPO's loss or gradient"),
-        ("ppo", "CartPole-v1", {"critic_learning_rate": 1e38}, "PPO's loss or gradient"),
+        ("ppo", "CartPole-v1", {"actor_learning_rate": 1e38}, "the loss or its gradient"),
+        ("ppo", "CartPole-v1", {"critic_learning_rate": 1e38}, "the loss or its gradient"),
         ("trpo", "CartPole-v1", {"critic_learning_rate": 1e38}, "the critic's loss or gradient"),
-        ("ppo", "Pendulum-v1", {"reward_scale": 1e36}, "PPO's loss or gradient"),
+        ("ppo", "Pendulum-v1", {"reward_scale": 1e36}, "the loss or its gradient"),
         ("trpo", "Pendulum-v1", {"reward_scale": 1e36}, "the critic's loss or gradient"),
     ],
 )

@@ -104,8 +104,10 @@ def test_gains_are_differences_of_the_last_evaluation(tmp_path: Path) -> None:
 
 
 def test_the_largest_kl_is_held_against_the_bound_of_the_run(tmp_path: Path) -> None:
-    """The handmade updates have KL 0.01 and 0.02; TRPO's max_kl is 0.01; PPO promises nothing."""
-    plan = plan_of(make_benchmark(algorithms=["ppo", "trpo"], num_envs=[8], seeds=[0]))
+    """The handmade updates have KL 0.01 and 0.02, above a max_kl of 0.01; PPO promises nothing."""
+    bound = {"trpo": {"max_kl": 0.01}}
+    changes = {"algorithms": ["ppo", "trpo"], "num_envs": [8], "seeds": [0]}
+    plan = plan_of(make_benchmark(hyperparameters=bound, **changes))
     for cell in plan.cells:
         write_run(tmp_path, plan, cell, (0, 100, 200))
     success = Gate("line-search success", "mean", ">=", 0.95, only="trpo")
