@@ -28,7 +28,7 @@ def test_a_given_value_wins_and_says_so() -> None:
     settings, origins = resolve("ppo", "Pendulum-v1", {"gamma": 0.5}, "flags")
     assert (settings.gamma, origins["gamma"]) == (0.5, "flags")
     assert origins["gae_lambda"].startswith("preset: ")
-    assert origins["activation"] == "default"
+    assert origins["clip_range"] == "default"
 
 
 def test_an_unknown_algorithm_is_refused() -> None:
