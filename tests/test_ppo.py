@@ -1,16 +1,17 @@
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rlbench.errors import RunFailed
 from rlbench.spec.algorithms import PPO
-from rlbench.training.algorithms.first_order import EagerSteps
-from rlbench.training.algorithms.learner import minibatches, weighted_mean
-from rlbench.training.algorithms.loss import Loss, standardised_by
+from rlbench.training.algorithms.loss import ActorCriticLoss, standardised_by
 from rlbench.training.algorithms.ppo import PPOLearner, clipped_surrogate, objective
+from rlbench.training.algorithms.steps import Descent, EagerSteps, Mean, Plan, minibatches
 from rlbench.training.envs.spaces import Continuous, EnvSpec
 from rlbench.training.policy import Actor, Critic, GaussianActor, make_actor_critic
 from rlbench.training.rollout import Rollout
@@ -116,7 +117,7 @@ def test_the_clipped_error_of_values_by_hand(limit: float, expected: list[float]
 
     Clipped values 0.5, 0.25, -0.5 have errors 6.25, 0.25, 2.25; the worse of the two counts.
     """
-    loss = Loss(PPO(value_clip_range=limit), objective)
+    loss = ActorCriticLoss(PPO(value_clip_range=limit), objective)
     values, targets = torch.tensor([1.0, 0.25, -1.0]), torch.tensor([3.0, 0.75, -2.0])
     assert loss._squared_error(values, targets, torch.zeros(3)).tolist() == expected
 
@@ -175,11 +176,19 @@ def test_every_sample_is_used_once_per_epoch() -> None:
 
 
 def test_means_over_minibatches_weigh_by_size() -> None:
-    """Minibatches of 3 and 1 with values 1 and 5: (3 + 5) / 4."""
-    mean = weighted_mean(
-        [torch.tensor([1.0]), torch.tensor([5.0])], [torch.zeros(3), torch.zeros(1)]
-    )
-    assert mean.tolist() == [2.0]
+    """Minibatches of 3 and 1 whose loss reports 1 and 5: (3 + 5) / 4; step size 0."""
+    network = nn.Linear(1, 1)
+
+    def loss(
+        outputs: Sequence[Any], sample: Sequence[Tensor], coefficient: Tensor, mean: Mean
+    ) -> tuple[Tensor, Tensor]:
+        return coefficient * outputs[0].mean(), mean(sample[0]).reshape(1)
+
+    columns = torch.zeros(4, 1), torch.tensor([1.0, 1.0, 1.0, 5.0])
+    plan = Plan([torch.arange(3), torch.tensor([3])], (0.0,))
+    taken = EagerSteps(Descent((network,), loss, reported=1)).take(columns, plan)
+    assert taken.steps == 2
+    assert taken.means[0] == 2.0
 
 
 def test_the_metrics_are_of_the_step_that_was_taken() -> None:

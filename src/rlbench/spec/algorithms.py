@@ -58,7 +58,7 @@ class OnPolicy(Settings):
     for all. Usual 0-1."""
 
     def steps_per_batch(self, batch_size: int) -> int:  # noqa: ARG002 (for those that override it)
-        """Minibatch gradient steps of the policy per batch; 0 where there are none."""
+        """Minibatch gradient steps per batch, which can be compiled; 0 where there are none."""
         return 0
 
 
@@ -153,6 +153,12 @@ class NaturalGradient(OnPolicy):
     """Adam step size of the critic. Usual 3e-4 to 1e-3."""
     critic_learning_rate_schedule: Schedule = "constant"
     """That step size over the run: constant, or linearly to 0 at the end of the budget."""
+
+    def steps_per_batch(self, batch_size: int) -> int:
+        """Those of the critic."""
+        return self.critic_epochs * math.ceil(
+            batch_size / (self.critic_minibatch_size or batch_size)
+        )
 
 
 class TRPO(NaturalGradient):

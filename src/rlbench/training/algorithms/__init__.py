@@ -42,10 +42,8 @@ def wants_compiled(job: Job) -> bool:
     `auto`: where it pays, on a CPU with a C++ compiler and at least `PAYS_FROM_STEPS` of them.
     """
     per_batch = job.algorithm.steps_per_batch(job.actual_batch)
-    if not per_batch or job.compile == "never":
-        return False
-    if job.compile == "always":
-        return True
+    if job.compile != "auto" or per_batch == 0:
+        return job.compile == "always" and per_batch > 0
     steps = (job.total_steps or 0) / job.actual_batch * per_batch
     return job.device == "cpu" and steps >= PAYS_FROM_STEPS and compiler_found()
 

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from rlbench.records import NAN, Metrics
 from rlbench.spec.algorithms import A2C
-from rlbench.training.algorithms.first_order import FirstOrderUpdate
+from rlbench.training.algorithms.first_order import FirstOrderUpdate, actor_critic_descent
 from rlbench.training.algorithms.learner import Batch
-from rlbench.training.algorithms.loss import Loss
 from rlbench.training.policy import Actor, Critic
 from rlbench.training.rollout import Rollout
 
@@ -30,8 +29,8 @@ class A2CLearner:
         shuffling: torch.Generator,
         example: Batch | None = None,
     ) -> None:
-        loss = Loss(settings, policy_gradient)
-        self._update = FirstOrderUpdate(loss, networks, shuffling, example)
+        descent = actor_critic_descent(settings, networks, policy_gradient)
+        self._update = FirstOrderUpdate(descent, settings, shuffling, example)
 
     def update(self, rollout: Rollout, remaining: float) -> Metrics:
         """See `Learner.update`."""

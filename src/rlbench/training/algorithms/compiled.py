@@ -1,6 +1,6 @@
 """Minibatch gradient steps as one compiled program: all minibatches of all epochs in one call.
 
-In:      actor, critic, a batch, and the indices of its minibatches.
+In:      networks, a loss, columns of a batch, and the indices of its minibatches.
 Out:     the same networks after the same steps as in eager mode, to float rounding.
 Source:  Adam: Kingma and Ba 2015, arXiv:1412.6980, algorithm 1.
 
@@ -11,8 +11,9 @@ and so are the step sizes and the objective's coefficient; a schedule or a short
 nothing anew.
 """
 
-import itertools
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,42 +21,76 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.func import functional_call, grad
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from rlbench.training.algorithms.first_order import Plan, Taken, limited_by
-from rlbench.training.algorithms.learner import Batch
-from rlbench.training.algorithms.loss import REPORTED, Loss
-from rlbench.training.policy import Actor, Critic
+from rlbench.training.algorithms.steps import Descent, Plan, Taken
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 """Adam's constants, those of PyTorch."""
 
 
+def compiled_program(
+    function: Callable[..., tuple[Tensor, ...]], device: torch.device
+) -> Callable[..., tuple[Tensor, ...]]:
+    """The function as one program for the shapes of its first call."""
+    on_cpu = device.type == "cpu"
+    return torch.compile(function, fullgraph=True, dynamic=False, options={"cpp_wrapper": on_cpu})
+
+
+def padded(column: Tensor, size: int) -> Tensor:
+    """Rows of zeros behind a column, up to a size."""
+    missing = size - len(column)
+    return torch.cat([column, column.new_zeros(missing, *column.shape[1:])]) if missing else column
+
+
+class FlatWeights:
+    """The weights of a network as one vector [P], and the network as a function of that."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self._network = network
+        self._names = [name for name, _ in network.named_parameters()]
+        self._weights = list(network.parameters())
+        self._shapes = [weights.shape for weights in self._weights]
+        self.size = sum(shape.numel() for shape in self._shapes)
+        """P."""
+
+    def read(self) -> Tensor:
+        """A copy of the network's weights, [P]."""
+        return parameters_to_vector(self._weights).detach().clone()
+
+    def write(self, theta: Tensor) -> None:
+        """Put weights [P] into the network."""
+        vector_to_parameters(theta, self._weights)
+
+    def views(self, theta: Tensor) -> list[Tensor]:
+        """Each parameter as a view of the vector [P]."""
+        pieces = torch.split(theta, [shape.numel() for shape in self._shapes])
+        return [piece.view(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
+
+    def call(self, views: Sequence[Tensor], observations: Tensor) -> Any:
+        """What the network gives with these parameters."""
+        weights = dict(zip(self._names, views, strict=True))
+        return functional_call(self._network, weights, (observations,))
+
+
 class CompiledSteps:
     """The gradient steps of one update, for batches of up to a given size."""
 
-    def __init__(self, loss: Loss, actor: Actor, critic: Critic, example: Batch) -> None:
+    def __init__(
+        self, descent: Descent, example: Sequence[Tensor], minibatch_size: int, epochs: int
+    ) -> None:
         """Compile for batches of the example's types and of up to its size."""
-        settings = loss.settings
-        self._loss = loss
-        self._networks: tuple[nn.Module, nn.Module] = (actor, critic)
-        self._names = [[name for name, _ in n.named_parameters()] for n in self._networks]
-        self._shapes = [[p.shape for p in n.parameters()] for n in self._networks]
-        self._sizes = [sum(s.numel() for s in shapes) for shapes in self._shapes]
-        self._weights = [*actor.parameters(), *critic.parameters()]
-        theta = parameters_to_vector(self._weights).detach().clone()
+        self._descent = descent
+        self._flat = [FlatWeights(network) for network in descent.networks]
+        theta = torch.cat([flat.read() for flat in self._flat])
         self._state = (theta, torch.zeros_like(theta), torch.zeros_like(theta), theta.new_zeros(()))
-        self._batch_size = example.size
-        self._part = min(settings.minibatch_size, example.size)
-        self._most = settings.steps_per_batch(example.size)
-        self._program = torch.compile(
-            self._loop,
-            fullgraph=True,
-            dynamic=False,
-            options={"cpp_wrapper": theta.device.type == "cpu"},
-        )
+        self._batch_size = len(example[0])
+        self._part = min(minibatch_size, self._batch_size)
+        self._most = epochs * math.ceil(self._batch_size / self._part)
+        self._program = compiled_program(self._loop, theta.device)
 
-        self.take(example, Plan([], (0.0, 0.0), 0.0))  # no step, but the program is made
+        none = Plan([], tuple(0.0 for _ in descent.networks))
+        self.take(example, none)  # no step, but the program is made
 
-    def take(self, batch: Batch, plan: Plan) -> Taken:
+    def take(self, columns: Sequence[Tensor], plan: Plan) -> Taken:
         """See `GradientSteps.take`."""
         theta = self._state[0]
         device = theta.device
@@ -65,19 +100,23 @@ class CompiledSteps:
             indices[i, : len(part)] = part
             counts[i] = len(part)
         step_sizes = torch.cat(
-            [theta.new_full((n,), rate) for n, rate in zip(self._sizes, plan.rates, strict=True)]
+            [
+                theta.new_full((flat.size,), rate)
+                for flat, rate in zip(self._flat, plan.rates, strict=True)
+            ]
         )
-        padded = [self._padded(column) for column in batch.columns]
+        rows = [padded(column, self._batch_size) for column in columns]
         total = torch.tensor(len(plan.chosen), device=device)
         coefficient = theta.new_full((), plan.coefficient)
         with torch.no_grad():
             *state, samples, reported = self._program(
-                *self._state, step_sizes, indices, counts, total, coefficient, *padded
+                *self._state, step_sizes, indices, counts, total, coefficient, *rows
             )
         before = self._state[-1]
         theta, m, v, steps = (tensor.clone() for tensor in state)
         self._state = (theta, m, v, steps)
-        vector_to_parameters(theta, self._weights)
+        for flat, part in zip(self._flat, self._split(theta), strict=True):
+            flat.write(part)
         return Taken(int(steps - before), reported / samples)
 
     def _loop(  # noqa: PLR0913, PLR0917 (tensors of a compiled program)
@@ -110,8 +149,8 @@ class CompiledSteps:
                 samples + count,
                 reported + count * numbers,
             )
-            if math.isfinite(self._loss.kl_limit):
-                far = (numbers[REPORTED - 1] > self._loss.kl_limit) & (i > 0)
+            if math.isfinite(self._descent.end_above):
+                far = (numbers[self._descent.reported - 1] > self._descent.end_above) & (i > 0)
                 old = (theta, m, v, steps, samples, reported)
                 kept = [torch.where(far, o, new) for o, new in zip(old, taken, strict=True)]
                 return torch.where(far, total, i + 1), *kept
@@ -119,7 +158,7 @@ class CompiledSteps:
 
         start = (
             torch.zeros_like(total), theta.clone(), m.clone(), v.clone(), steps.clone(),
-            theta.new_zeros(()), theta.new_zeros(REPORTED + 2),
+            theta.new_zeros(()), theta.new_zeros(self._descent.reported + len(self._flat)),
         )  # fmt: skip
         _, *changed = while_loop(unfinished, body, start)
         return tuple(changed)
@@ -127,39 +166,29 @@ class CompiledSteps:
     def _gradient(
         self, theta: Tensor, sample: list[Tensor], count: Tensor, coefficient: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Gradient of one minibatch as one vector, clipped; six numbers about the minibatch."""
+        """Gradient of one minibatch as one vector, clipped; what the minibatch reports."""
+        descent = self._descent
         present = (torch.arange(self._part, device=theta.device) < count).to(theta.dtype)
 
         def mean(values: Tensor) -> Tensor:
             return (values * present).sum() / count
 
         def loss(parts: list[list[Tensor]]) -> tuple[Tensor, Tensor]:
-            policy, values = (
-                functional_call(network, dict(zip(names, weights, strict=True)), (sample[0],))
-                for network, names, weights in zip(self._networks, self._names, parts, strict=True)
-            )
-            return self._loss((policy, values), sample[1:], coefficient, mean)
+            outputs = [
+                flat.call(views, sample[0]) for flat, views in zip(self._flat, parts, strict=True)
+            ]
+            return descent.loss(outputs, sample[1:], coefficient, mean)
 
-        gradients, numbers = grad(loss, has_aux=True)(self._split(theta))
-        flat = [torch.cat([g.reshape(-1) for g in part]) for part in gradients]
-        norms = torch.stack([part.norm() for part in flat])
-        limit = self._loss.settings.max_grad_norm
+        pieces = zip(self._flat, self._split(theta), strict=True)
+        gradients, numbers = grad(loss, has_aux=True)([flat.views(part) for flat, part in pieces])
+        vectors = [torch.cat([g.reshape(-1) for g in part]) for part in gradients]
+        norms = torch.stack([vector.norm() for vector in vectors])
         clipped = [
-            part * torch.clamp(limit / (norm + 1e-6), max=1.0)
-            for part, norm in zip(flat, limited_by(self._loss, norms).unbind(), strict=True)
+            vector * torch.clamp(descent.max_grad_norm / (norm + 1e-6), max=1.0)
+            for vector, norm in zip(vectors, descent.limited(norms).unbind(), strict=True)
         ]
         return torch.cat(clipped), torch.cat([numbers, norms])
 
-    def _split(self, theta: Tensor) -> list[list[Tensor]]:
-        """The weights of actor and of critic as views of the vector."""
-        flat_shapes = [*itertools.chain.from_iterable(self._shapes)]
-        pieces = torch.split(theta, [shape.numel() for shape in flat_shapes])
-        views = [piece.view(shape) for piece, shape in zip(pieces, flat_shapes, strict=True)]
-        of_actor = len(self._shapes[0])
-        return [views[:of_actor], views[of_actor:]]
-
-    def _padded(self, column: Tensor) -> Tensor:
-        missing = self._batch_size - len(column)
-        return (
-            torch.cat([column, column.new_zeros(missing, *column.shape[1:])]) if missing else column
-        )
+    def _split(self, theta: Tensor) -> tuple[Tensor, ...]:
+        """The weights of each network."""
+        return torch.split(theta, [flat.size for flat in self._flat])

@@ -4,56 +4,63 @@ In:      a Batch.
 Out:     the critic after some epochs; its mean loss and gradient norm.
 """
 
-import torch
-from torch import Tensor, nn
+from collections.abc import Sequence
 
-from rlbench.training.algorithms.learner import (
-    Batch,
-    minibatches,
-    require_finite,
-    weighted_mean,
-)
+import torch
+from torch import Tensor
+
+from rlbench.spec.algorithms import NaturalGradient
+from rlbench.training.algorithms.learner import Batch, require_finite, scheduled
+from rlbench.training.algorithms.steps import Descent, Mean, Plan, make_steps, minibatches
 from rlbench.training.policy import Critic
 
 
 class CriticFit:
     """Minibatch regression of V(s) on the targets with Adam."""
 
-    def __init__(self, critic: Critic, shuffling: torch.Generator) -> None:
-        self._critic = critic
-        self._weights = list(critic.parameters())
-        self._optimiser = torch.optim.Adam(self._weights, fused=True)
+    def __init__(
+        self,
+        settings: NaturalGradient,
+        critic: Critic,
+        shuffling: torch.Generator,
+        example: Batch | None,
+    ) -> None:
+        self._settings = settings
         self._shuffling = shuffling
+        columns = None if example is None else (example.observations, example.targets)
+        size = settings.critic_minibatch_size or (0 if example is None else example.size)
+        descent = Descent((critic,), squared_error, reported=1)
+        self._steps = make_steps(descent, columns, size, settings.critic_epochs)
 
-    def fit(
-        self, batch: Batch, epochs: int, minibatch_size: int, learning_rate: float
-    ) -> tuple[float, float]:
+    def fit(self, batch: Batch, remaining: float) -> tuple[float, float]:
         """Mean squared error and gradient norm, each a mean over all samples.
 
         Args:
             batch: states and targets.
-            epochs: passes over the batch.
-            minibatch_size: samples per gradient step; 0 is the whole batch.
-            learning_rate: Adam's step size.
+            remaining: share of the budget still ahead.
 
         Raises:
             RunFailed: loss or gradient is not finite.
         """
-        for group in self._optimiser.param_groups:
-            group["lr"] = learning_rate
-        size = minibatch_size or batch.size
-        chosen = minibatches(batch.size, size, epochs, self._shuffling)
-        means = weighted_mean([self._step(batch, part) for part in chosen], chosen)
-        require_finite(means, "the critic's loss or gradient")
-        loss, norm = means.tolist()
+        settings = self._settings
+        size = settings.critic_minibatch_size or batch.size
+        rate = scheduled(
+            settings.critic_learning_rate, settings.critic_learning_rate_schedule, remaining
+        )
+        chosen = minibatches(batch.size, size, settings.critic_epochs, self._shuffling)
+        taken = self._steps.take((batch.observations, batch.targets), Plan(chosen, (rate,)))
+        require_finite(taken.means, "the critic's loss or gradient")
+        loss, norm = taken.means.tolist()
         return loss, norm
 
-    def _step(self, batch: Batch, chosen: Tensor) -> Tensor:
-        loss = nn.functional.mse_loss(
-            self._critic(batch.observations[chosen]), batch.targets[chosen]
-        )
-        self._optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        norm = torch.nn.utils.get_total_norm([w.grad for w in self._weights if w.grad is not None])
-        self._optimiser.step()
-        return torch.stack([loss.detach(), norm])
+
+def squared_error(
+    outputs: Sequence[Tensor],
+    sample: Sequence[Tensor],
+    coefficient: Tensor,  # noqa: ARG001 (nothing here changes between updates)
+    mean: Mean,
+) -> tuple[Tensor, Tensor]:
+    """E[(V(s) - R)^2], and the same number again; see `Loss`."""
+    (values,), (targets,) = outputs, sample
+    error = mean((values - targets).square())
+    return error, error.detach().unsqueeze(0)

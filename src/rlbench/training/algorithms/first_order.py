@@ -6,11 +6,8 @@ Source:  Schulman et al. 2017, arXiv:1707.06347, algorithm 1.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
 
 import torch
-from torch import Tensor, nn
 
 from rlbench.records import Metrics
 from rlbench.spec.algorithms import FirstOrder
@@ -18,39 +15,13 @@ from rlbench.training.advantages import explained_variance
 from rlbench.training.algorithms.learner import (
     Batch,
     make_batch,
-    minibatches,
     require_finite,
     scheduled,
-    weighted_mean,
 )
-from rlbench.training.algorithms.loss import Loss
+from rlbench.training.algorithms.loss import ActorCriticLoss, Objective
+from rlbench.training.algorithms.steps import Descent, Plan, make_steps, minibatches
 from rlbench.training.policy import Actor, Critic
 from rlbench.training.rollout import Rollout
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The gradient steps of one update."""
-
-    chosen: list[Tensor]  # indices of each minibatch, in order
-    rates: tuple[float, float]  # step sizes of actor and critic
-    coefficient: float  # of the objective
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The gradient steps that were taken: all, unless the KL limit ended them."""
-
-    steps: int
-    means: Tensor  # [6], over their samples: what the loss reports, norms of actor and critic
-
-
-class GradientSteps(Protocol):
-    """How the gradient steps of one update are taken."""
-
-    def take(self, batch: Batch, plan: Plan) -> Taken:
-        """One Adam step per minibatch, as planned; gradient norms are those before clipping."""
-        ...
 
 
 class FirstOrderUpdate:
@@ -58,19 +29,16 @@ class FirstOrderUpdate:
 
     def __init__(
         self,
-        loss: Loss,
-        networks: tuple[Actor, Critic],
+        descent: Descent,
+        settings: FirstOrder,
         shuffling: torch.Generator,
         example: Batch | None,
     ) -> None:
-        self._settings = loss.settings
-        self._actor = networks[0]
+        self._settings = settings
+        self._actor = descent.networks[0]
         self._shuffling = shuffling
-        self._steps: GradientSteps = EagerSteps(loss, *networks)
-        if example is not None:
-            from rlbench.training.algorithms.compiled import CompiledSteps
-
-            self._steps = CompiledSteps(loss, *networks, example)
+        columns = None if example is None else example.columns
+        self._steps = make_steps(descent, columns, settings.minibatch_size, settings.epochs)
 
     def update(self, rollout: Rollout, remaining: float, coefficient: float) -> Metrics:
         """K epochs over shuffled minibatches; `coefficient` is the objective's.
@@ -88,7 +56,7 @@ class FirstOrderUpdate:
             rates=_rates(settings, remaining),
             coefficient=coefficient,
         )
-        taken = self._steps.take(batch, plan)
+        taken = self._steps.take(batch.columns, plan)
         require_finite(taken.means, "the loss or its gradient")
         surrogate, critic_loss, clip_fraction, _, actor_norm, critic_norm = taken.means.tolist()
         with torch.no_grad():
@@ -106,51 +74,28 @@ class FirstOrderUpdate:
             )
 
 
-class EagerSteps:
-    """Steps by PyTorch's autograd and Adam, one after the other."""
+def actor_critic_descent(
+    settings: FirstOrder,
+    networks: tuple[Actor, Critic],
+    objective: Objective,
+    kl_limit: float = math.inf,
+) -> Descent:
+    """The gradient steps of an actor that follows an objective and of its critic.
 
-    def __init__(self, loss: Loss, actor: Actor, critic: Critic) -> None:
-        self._loss = loss
-        self._actor, self._critic = actor, critic
-        self._weights = list(actor.parameters()), list(critic.parameters())
-        self._optimiser = torch.optim.Adam([{"params": part} for part in self._weights], fused=True)
-
-    def take(self, batch: Batch, plan: Plan) -> Taken:
-        """See `GradientSteps.take`."""
-        for group, rate in zip(self._optimiser.param_groups, plan.rates, strict=True):
-            group["lr"] = rate
-        coefficient = torch.tensor(plan.coefficient, device=batch.log_probs.device)
-        rows: list[Tensor] = []
-        for part in plan.chosen:
-            row = self._step(batch, part, coefficient, first=not rows)
-            if row is None:
-                break
-            rows.append(row)
-        return Taken(len(rows), weighted_mean(rows, plan.chosen[: len(rows)]))
-
-    def _step(
-        self, batch: Batch, chosen: Tensor, coefficient: Tensor, *, first: bool
-    ) -> Tensor | None:
-        """One gradient step on a minibatch, and six numbers about it; None if it is too far."""
-        observations, *sample = (column[chosen] for column in batch.columns)
-        outputs = self._actor(observations), self._critic(observations)
-        loss, numbers = self._loss(outputs, sample, coefficient, torch.mean)
-        limit = self._loss.kl_limit
-        if math.isfinite(limit) and not first and numbers[-1] > limit:
-            return None
-        self._optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        norms = torch.stack([_norm(part) for part in self._weights])
-        limits = limited_by(self._loss, norms)
-        for part, norm in zip(self._weights, limits, strict=True):
-            nn.utils.clip_grads_with_norm_(part, self._loss.settings.max_grad_norm, norm)
-        self._optimiser.step()
-        return torch.cat([numbers, norms])
-
-
-def limited_by(loss: Loss, norms: Tensor) -> Tensor:
-    """The norms that the gradient limit looks at: of actor and critic each, or of both; [2]."""
-    return norms.norm().expand(2) if loss.settings.optimiser == "shared" else norms
+    Args:
+        settings: weights and limits.
+        networks: actor and critic.
+        objective: what is to be made larger.
+        kl_limit: estimated KL divergence (nats) of a minibatch above which the steps end.
+    """
+    return Descent(
+        networks=networks,
+        loss=ActorCriticLoss(settings, objective),
+        reported=4,
+        max_grad_norm=settings.max_grad_norm,
+        joint_norm=settings.optimiser == "shared",
+        end_above=kl_limit,
+    )
 
 
 def _rates(settings: FirstOrder, remaining: float) -> tuple[float, float]:
@@ -160,7 +105,3 @@ def _rates(settings: FirstOrder, remaining: float) -> tuple[float, float]:
         for rate in (settings.actor_learning_rate, settings.critic_learning_rate)
     )
     return actor, actor if settings.optimiser == "shared" else critic
-
-
-def _norm(weights: list[nn.Parameter]) -> Tensor:
-    return nn.utils.get_total_norm([w.grad for w in weights if w.grad is not None])

@@ -78,20 +78,6 @@ def make_batch(rollout: Rollout, settings: OnPolicy) -> Batch:
     )
 
 
-def minibatches(size: int, part: int, epochs: int, generator: torch.Generator) -> list[Tensor]:
-    """Indices of each minibatch of every epoch, shuffled; the last of an epoch may be smaller."""
-    orders = [
-        torch.randperm(size, generator=generator, device=generator.device) for _ in range(epochs)
-    ]
-    return [chosen for order in orders for chosen in torch.split(order, part)]
-
-
-def weighted_mean(rows: list[Tensor], chosen: list[Tensor]) -> Tensor:
-    """Mean of one row of numbers per minibatch, each weighted by its size."""
-    sizes = torch.tensor([len(part) for part in chosen], device=rows[0].device)
-    return sizes / sizes.sum() @ torch.stack(rows)
-
-
 def example_batch(spec: EnvSpec, size: int, device: torch.device) -> Batch:
     """A batch of zeros with the types and sizes of a real one; no two share memory."""
     actions = torch.tensor(spec.action.zeros(size), device=device)

@@ -1,4 +1,4 @@
-"""What one minibatch gradient step minimises, in eager and in compiled mode alike.
+"""What first-order algorithms minimise over a minibatch.
 
 In:      the policy and the values of a minibatch, and how to take a mean over it.
 Out:     the loss, and numbers about it.
@@ -8,37 +8,29 @@ Source:  Schulman et al. 2017, arXiv:1707.06347, eq. 9; the KL estimate is Schul
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlbench.spec.algorithms import FirstOrder
+from rlbench.training.algorithms.steps import Mean
 from rlbench.training.distributions import Distribution
 
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Of the log of the probability ratio [B], the advantages [B] and a coefficient []: what each
 sample adds to the mean that is maximised, [B]."""
-Mean = Callable[[Tensor], Tensor]
-"""Mean over a minibatch, [B] to []."""
-REPORTED = 4
-"""How many numbers a loss reports."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """Critic's error minus the policy's objective."""
+class ActorCriticLoss:
+    """Critic's error minus the policy's objective; see `Loss`."""
 
     settings: FirstOrder
     objective: Objective
-    kl_limit: float = float("inf")
-    """Estimated KL divergence (nats) of a minibatch, not the first, at which the steps end."""
 
     def __call__(
-        self,
-        outputs: tuple[Distribution, Tensor],
-        sample: Sequence[Tensor],
-        coefficient: Tensor,
-        mean: Mean,
+        self, outputs: Sequence[Any], sample: Sequence[Tensor], coefficient: Tensor, mean: Mean
     ) -> tuple[Tensor, Tensor]:
         """The loss, []; objective, critic's error, clip fraction and estimated KL, [4].
 
@@ -48,7 +40,8 @@ class Loss:
             coefficient: what the objective takes beside ratio and advantage, [].
             mean: mean over the samples that count.
         """
-        policy, values = outputs
+        policy: Distribution = outputs[0]
+        values: Tensor = outputs[1]
         actions, log_probs, advantage, targets, old_values = sample
         if self.settings.advantage_norm == "minibatch":
             advantage = standardised_by(mean, advantage)

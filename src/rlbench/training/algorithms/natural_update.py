@@ -65,11 +65,12 @@ class NaturalUpdate:
         settings: NaturalGradient,
         networks: tuple[Actor, Critic],
         shuffling: torch.Generator,
+        example: Batch | None,
     ) -> None:
         self._settings = settings
         self._actor, critic = networks
         self._shuffling = shuffling
-        self._critic = CriticFit(critic, shuffling)
+        self._critic = CriticFit(settings, critic, shuffling, example)
 
     def update(self, rollout: Rollout, remaining: float, choice: Choice) -> Metrics:
         """Fit the critic, then move the actor.
@@ -79,14 +80,7 @@ class NaturalUpdate:
         """
         settings = self._settings
         batch = make_batch(rollout, settings)
-        critic_loss, critic_norm = self._critic.fit(
-            batch,
-            settings.critic_epochs,
-            settings.critic_minibatch_size,
-            scheduled(
-                settings.critic_learning_rate, settings.critic_learning_rate_schedule, remaining
-            ),
-        )
+        critic_loss, critic_norm = self._critic.fit(batch, remaining)
         before = weights_of(self._actor)
         max_kl = scheduled(settings.max_kl, settings.max_kl_schedule, remaining)
         attempt = self._improve(batch, max_kl, choice)

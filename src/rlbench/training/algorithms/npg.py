@@ -26,9 +26,9 @@ class NPGLearner:
         settings: NPG,
         networks: tuple[Actor, Critic],
         shuffling: torch.Generator,
-        example: Batch | None = None,  # noqa: ARG002 (always eager)
+        example: Batch | None = None,
     ) -> None:
-        self._update = NaturalUpdate(settings, networks, shuffling)
+        self._update = NaturalUpdate(settings, networks, shuffling, example)
 
     def update(self, rollout: Rollout, remaining: float) -> Metrics:
         """See `Learner.update`."""

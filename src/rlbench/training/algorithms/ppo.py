@@ -5,14 +5,15 @@ Out:     actor and critic after K epochs of minibatch gradient steps.
 Source:  Schulman et al. 2017, arXiv:1707.06347, algorithm 1.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
 from rlbench.records import Metrics
 from rlbench.spec.algorithms import PPO
-from rlbench.training.algorithms.first_order import FirstOrderUpdate
+from rlbench.training.algorithms.first_order import FirstOrderUpdate, actor_critic_descent
 from rlbench.training.algorithms.learner import Batch, scheduled
-from rlbench.training.algorithms.loss import Loss
 from rlbench.training.policy import Actor, Critic
 from rlbench.training.rollout import Rollout
 
@@ -31,10 +32,9 @@ class PPOLearner:
         example: Batch | None = None,
     ) -> None:
         self._settings = settings
-        limit = KL_SLACK * settings.target_kl or float("inf")
-        self._update = FirstOrderUpdate(
-            Loss(settings, objective, limit), networks, shuffling, example
-        )
+        limit = KL_SLACK * settings.target_kl or math.inf
+        descent = actor_critic_descent(settings, networks, objective, limit)
+        self._update = FirstOrderUpdate(descent, settings, shuffling, example)
 
     def update(self, rollout: Rollout, remaining: float) -> Metrics:
         """See `Learner.update`."""

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from rlbench.records import NAN, Metrics
 from rlbench.spec.algorithms import PPOKL
-from rlbench.training.algorithms.first_order import FirstOrderUpdate
+from rlbench.training.algorithms.first_order import FirstOrderUpdate, actor_critic_descent
 from rlbench.training.algorithms.learner import Batch
-from rlbench.training.algorithms.loss import Loss, kl_estimate
+from rlbench.training.algorithms.loss import kl_estimate
 from rlbench.training.policy import Actor, Critic
 from rlbench.training.rollout import Rollout
 
@@ -31,8 +31,8 @@ class PPOKLLearner:
     ) -> None:
         self._target = settings.target_kl
         self._beta = settings.kl_coefficient
-        loss = Loss(settings, penalised_surrogate)
-        self._update = FirstOrderUpdate(loss, networks, shuffling, example)
+        descent = actor_critic_descent(settings, networks, penalised_surrogate)
+        self._update = FirstOrderUpdate(descent, settings, shuffling, example)
 
     def update(self, rollout: Rollout, remaining: float) -> Metrics:
         """See `Learner.update`."""

@@ -27,10 +27,10 @@ class TRPOLearner:
         settings: TRPO,
         networks: tuple[Actor, Critic],
         shuffling: torch.Generator,
-        example: Batch | None = None,  # noqa: ARG002 (always eager)
+        example: Batch | None = None,
     ) -> None:
         self._settings = settings
-        self._update = NaturalUpdate(settings, networks, shuffling)
+        self._update = NaturalUpdate(settings, networks, shuffling, example)
 
     def update(self, rollout: Rollout, remaining: float) -> Metrics:
         """See `Learner.update`."""
