@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from rlbench.spec.algorithms import ALGORITHMS, PPOKL, TRPO, OnPolicy
+from rlbench.spec.algorithms import PPOKL, TRPO, OnPolicy
+from rlbench.spec.registry import ALGORITHMS
 from rlbench.training.algorithms import make_learner
 from rlbench.training.algorithms.loss import kl_estimate
 from rlbench.training.algorithms.natural_gradient import weights_of

@@ -85,7 +85,7 @@ def test_a_hyperparameter_of_trpo_changes_the_jobs_of_trpo_only() -> None:
 def test_the_config_wins_over_the_preset_and_the_preset_over_the_default() -> None:
     cell = Cell("ppo", "CartPole-v1", 8, "cpu", 0)
     plain = job(benchmark(environments=["CartPole-v1"]), cell).algorithm
-    assert (plain.gamma, plain.clip_range) == (0.995, 0.2)  # type: ignore[union-attr]
+    assert (plain.gamma, plain.clip_range) == (0.995, 0.2)  # type: ignore[attr-defined]
     changed = benchmark(environments=["CartPole-v1"], hyperparameters={"ppo": {"gamma": 0.5}})
     given = job(changed, cell).algorithm
     assert given.gamma == 0.5

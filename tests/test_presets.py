@@ -1,9 +1,9 @@
 import pytest
 
 from rlbench.errors import InputError
-from rlbench.spec.algorithms import ALGORITHMS
 from rlbench.spec.config import load_yaml
 from rlbench.spec.presets import PRESETS, preset, resolve
+from rlbench.spec.registry import ALGORITHMS
 
 PAIRS = [(path.stem, env) for path in sorted(PRESETS.glob("*.yaml")) for env in load_yaml(path)]
 

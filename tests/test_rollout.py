@@ -66,7 +66,7 @@ def test_only_real_transitions_and_whole_episodes_are_counted() -> None:
     with Environments("probes:Fixed3-v0", "sync", [1, 2]) as envs:
         collector, _, _ = opened(envs)
         rollout, rows = collector.collect(12, None, Stopwatch(CPU))
-    assert rollout.size == collector.env_steps == 24
+    assert rollout.size == collector.tally.env_steps == 24
     assert [(r.episode_return, r.length, r.env) for r in rows] == [(3, 3, 0), (3, 3, 1)] * 4
     assert [r.env_steps for r in rows] == [6, 6, 12, 12, 18, 18, 24, 24]
 
@@ -86,7 +86,7 @@ def test_an_episode_budget_keeps_exactly_so_many() -> None:
     with Environments("probes:Fixed3-v0", "sync", [1, 2, 3]) as envs:
         collector, _, _ = opened(envs)
         rollout, rows = collector.collect(100, 4, Stopwatch(CPU))
-    assert len(rows) == collector.episodes == 4
+    assert len(rows) == collector.tally.episodes == 4
     assert len(rollout.rewards) == 6
 
 

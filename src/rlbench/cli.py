@@ -19,12 +19,13 @@ from pydantic import BaseModel
 from rlbench.errors import InputError, RlbenchError, RunFailed
 from rlbench.machine import choose_device, describe, present_devices, usable_cores
 from rlbench.records import PolicyName, write_whole
-from rlbench.spec.algorithms import ALGORITHMS, Count
+from rlbench.spec.algorithms import Count
 from rlbench.spec.config import load_benchmark
 from rlbench.spec.grid import Cell, cells, job
 from rlbench.spec.job import Job, RunSettings, Seed, ThroughputJob
 from rlbench.spec.plan import Plan, make_plan
 from rlbench.spec.presets import resolve
+from rlbench.spec.registry import ALGORITHMS
 from rlbench.spec.settings import fields_of, parsed, validated
 
 if TYPE_CHECKING:

@@ -19,14 +19,16 @@ import psutil
 from rlbench import __version__
 from rlbench.errors import InputError
 from rlbench.records import Gpu, Machine, ResourceRow
+from rlbench.spec.registry import GROUP
 
 if TYPE_CHECKING:
     import torch
 
 PACKAGES = (
     "torch", "numpy", "gymnasium", "pyarrow", "pydantic", "pandas", "scipy", "mujoco", "envpool",
+    "stable_baselines3", "sb3_contrib", "sbx-rl", "jax",
 )  # fmt: skip
-"""Packages whose version can change a number."""
+"""Packages whose version can change a number; those that bring algorithms are listed too."""
 VARIABLES = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_THREADING_LAYER",
     "OMP_PROC_BIND", "KMP_AFFINITY", "GOMP_CPU_AFFINITY", "OPENBLAS_CORETYPE",
@@ -200,7 +202,8 @@ def _cpu_model() -> str:
 
 def _package_versions() -> dict[str, str]:
     installed = {d.metadata["Name"]: d.version for d in metadata.distributions()}
-    return {name: installed[name] for name in PACKAGES if name in installed}
+    bring = [e.dist.name for e in metadata.entry_points(group=GROUP) if e.dist]
+    return {name: installed[name] for name in (*PACKAGES, *bring) if name in installed}
 
 
 def _git_state() -> tuple[str, bool | None]:

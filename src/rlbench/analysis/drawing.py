@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,13 +26,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from rlbench.analysis.words import count_of_environments, thousands
 from rlbench.records import read_text, write_whole
-from rlbench.spec.algorithms import ALGORITHMS
 from rlbench.spec.plan import Plan
+from rlbench.spec.registry import ALGORITHMS
 
 WORDS = "figures.json"
 WIDTH_IN = 7.0
 """Double column of a paper."""
-COLOURS = dict(zip(ALGORITHMS, sns.color_palette("colorblind"), strict=False))
+COLOURS = dict(zip(ALGORITHMS, cycle(sns.color_palette("colorblind")), strict=False))
 STYLES: dict[str, Literal["-", "--"]] = {"cpu": "-", "cuda": "--"}
 STYLE = {
     **sns.axes_style("ticks"),

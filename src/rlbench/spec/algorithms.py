@@ -1,11 +1,10 @@
-"""The settings of every algorithm, each field with its meaning, symbol, range and source.
+"""The settings of our own algorithms, each field with its meaning, symbol, range and source.
 
-A new algorithm adds its settings here and to `AnyAlgorithm`, its learner to
-`rlbench.training.algorithms`.
+A new algorithm adds its settings here, and to the list in `registry`; they name its learner.
 """
 
 import math
-from typing import Annotated, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,6 +20,16 @@ ActionBounds = Literal["clip", "rescale"]
 
 class OnPolicy(Settings):
     """What all on-policy actor-critic algorithms here share."""
+
+    learner: ClassVar[str] = ""
+    """`module:Class` of what learns with these settings, a `Learner`; imported when used."""
+    agent: ClassVar[str] = ""
+    """Instead of a learner: `module:Class` of an `Agent`, which gathers its own experience too."""
+    always_finite: ClassVar[tuple[str, ...]] = (
+        "surrogate", "critic_loss", "entropy_nats", "kl_nats", "actor_grad_norm",
+        "critic_grad_norm",
+    )  # fmt: skip
+    """Metrics that it has, whatever the batch; a run stops where one is not finite."""
 
     name: str
     """Which algorithm these settings are for."""
@@ -96,6 +105,8 @@ class FirstOrder(OnPolicy):
 class PPO(FirstOrder):
     """Clipped-surrogate proximal policy optimisation; Schulman et al. 2017, arXiv:1707.06347."""
 
+    learner: ClassVar[str] = "rlbench.training.algorithms.ppo:PPOLearner"
+
     name: Literal["ppo"] = "ppo"
     """Which algorithm these settings are for."""
     clip_range: Annotated[float, Field(gt=0, lt=1)] = 0.2
@@ -110,6 +121,8 @@ class PPO(FirstOrder):
 class PPOKL(FirstOrder):
     """Proximal policy optimisation with an adaptive KL penalty; arXiv:1707.06347, section 4."""
 
+    learner: ClassVar[str] = "rlbench.training.algorithms.ppo_kl:PPOKLLearner"
+
     name: Literal["ppo-kl"] = "ppo-kl"
     """Which algorithm these settings are for."""
     target_kl: Rate = 0.01
@@ -121,6 +134,8 @@ class PPOKL(FirstOrder):
 
 class A2C(FirstOrder):
     """Advantage actor-critic: the plain policy gradient; Mnih et al. 2016, arXiv:1602.01783."""
+
+    learner: ClassVar[str] = "rlbench.training.algorithms.a2c:A2CLearner"
 
     name: Literal["a2c"] = "a2c"
     """Which algorithm these settings are for."""
@@ -164,6 +179,8 @@ class NaturalGradient(OnPolicy):
 class TRPO(NaturalGradient):
     """Trust-region policy optimisation; Schulman et al. 2015, arXiv:1502.05477."""
 
+    learner: ClassVar[str] = "rlbench.training.algorithms.trpo:TRPOLearner"
+
     name: Literal["trpo"] = "trpo"
     """Which algorithm these settings are for."""
     line_search_steps: Count = 10
@@ -175,12 +192,7 @@ class TRPO(NaturalGradient):
 class NPG(NaturalGradient):
     """Natural policy gradient: the full step, unsearched; Kakade 2001, NeurIPS 14."""
 
+    learner: ClassVar[str] = "rlbench.training.algorithms.npg:NPGLearner"
+
     name: Literal["npg"] = "npg"
     """Which algorithm these settings are for."""
-
-
-AnyAlgorithm = Annotated[PPO | PPOKL | A2C | TRPO | NPG, Field(discriminator="name")]
-ALGORITHMS: dict[str, type[OnPolicy]] = {
-    model.model_fields["name"].default: model for model in get_args(get_args(AnyAlgorithm)[0])
-}
-"""Settings class of each algorithm by name."""

@@ -12,8 +12,9 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from rlbench.errors import InputError
-from rlbench.spec.algorithms import ALGORITHMS, Count
+from rlbench.spec.algorithms import Count
 from rlbench.spec.job import RunSettings, Seed, Timing
+from rlbench.spec.registry import ALGORITHMS
 from rlbench.spec.settings import validated
 
 

@@ -12,8 +12,9 @@ import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlbench.spec.algorithms import ALGORITHMS, FirstOrder, NaturalGradient, OnPolicy
+from rlbench.spec.algorithms import FirstOrder, NaturalGradient, OnPolicy
 from rlbench.spec.config import Benchmark, ThroughputSettings
+from rlbench.spec.registry import ALGORITHMS
 from rlbench.spec.settings import fields_of
 
 HEAD = """# The keys of a config

@@ -9,7 +9,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rlbench.spec.algorithms import AnyAlgorithm, Count, Whole
+from rlbench.spec.algorithms import Count, Whole
+from rlbench.spec.registry import AnyAlgorithm
 from rlbench.spec.settings import Settings
 
 Seed = Annotated[Whole, Field(ge=0)]

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rlbench.errors import InputError
-from rlbench.spec.algorithms import ALGORITHMS, OnPolicy
+from rlbench.spec.algorithms import OnPolicy
 from rlbench.spec.config import load_yaml
+from rlbench.spec.registry import ALGORITHMS
 from rlbench.spec.settings import Settings, validated
 
 _PACKAGED = Path(__file__).parents[1] / "presets"

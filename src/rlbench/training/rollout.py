@@ -44,6 +44,46 @@ class Rollout:
         return self.rewards.numel()
 
 
+class Tally:
+    """Counts transitions and episodes of N environments, and the return of each episode."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._returns = np.zeros(num_envs)
+        self._lengths = np.zeros(num_envs, np.int64)
+        self.env_steps = 0
+        """Transitions so far, over all environments."""
+        self.episodes = 0
+        """Episodes that ended so far."""
+
+    def count(self, transition: Transition) -> list[EpisodeRow]:
+        """Account for one step; a row for each episode that ended in it."""
+        self._returns += transition.rewards
+        self._lengths += 1
+        self.env_steps += len(self._returns)
+        if not transition.ended.any():
+            return []
+        finished = np.flatnonzero(transition.ended)
+        rows = [
+            EpisodeRow(
+                episode=0,
+                env_steps=self.env_steps,
+                env=int(i),
+                episode_return=float(self._returns[i]),
+                length=int(self._lengths[i]),
+            )
+            for i in finished
+        ]
+        self._returns[finished] = 0.0
+        self._lengths[finished] = 0
+        return rows
+
+    def counted(self, rows: list[EpisodeRow], most: int | None) -> list[EpisodeRow]:
+        """The first so many of the episodes of a rollout, as those that have ended in it."""
+        kept = rows[:most]
+        self.episodes += len(kept)
+        return kept
+
+
 class Collector:
     """Steps the environments with the policy and keeps the episodes that are under way."""
 
@@ -59,13 +99,8 @@ class Collector:
         self._noise = noise
         self._settings = settings
         self._observations = envs.reset()  # [N, O], raw
-        self._returns = np.zeros(envs.count)
         self._discounted = np.zeros(envs.count)
-        self._lengths = np.zeros(envs.count, np.int64)
-        self.env_steps = 0
-        """Transitions so far, over all environments."""
-        self.episodes = 0
-        """Episodes that ended so far."""
+        self.tally = Tally(envs.count)
         self.scales = Scales(
             observations=nothing_seen(envs.spec.observation_size)
             if settings.observation_norm == "running"
@@ -99,15 +134,14 @@ class Collector:
                 for_envs = actions.cpu().numpy()
             with stopwatch.lap("env"):
                 step = self._envs.step(for_envs)
-            rows += self._count(step)
+            self._observations = step.observations
+            rows += self.tally.count(step)
             gained.append(self._final_as_seen(step))
             if max_episodes is not None and len(rows) >= max_episodes:
                 break
         with stopwatch.lap("policy"):
             rollout = self._assemble(acted, gained)
-        rows = rows[:max_episodes]
-        self.episodes += len(rows)
-        return rollout, rows
+        return rollout, self.tally.counted(rows, max_episodes)
 
     def _observe(self) -> np.ndarray:
         """What the policy is about to act on, [N, O]: counted once, here, then normalised."""
@@ -123,29 +157,6 @@ class Collector:
             return step
         final = normalised(step.final_observations, self.scales.observations)
         return replace(step, final_observations=final)
-
-    def _count(self, transition: Transition) -> list[EpisodeRow]:
-        """Account for one step; a row for each episode that ended in it."""
-        self._observations = transition.observations
-        self._returns += transition.rewards
-        self._lengths += 1
-        self.env_steps += self._envs.count
-        if not transition.ended.any():
-            return []
-        finished = np.flatnonzero(transition.ended)
-        rows = [
-            EpisodeRow(
-                episode=0,
-                env_steps=self.env_steps,
-                env=int(i),
-                episode_return=float(self._returns[i]),
-                length=int(self._lengths[i]),
-            )
-            for i in finished
-        ]
-        self._returns[finished] = 0.0
-        self._lengths[finished] = 0
-        return rows
 
     def _assemble(
         self, acted: list[tuple[Tensor, Tensor, Distribution]], gained: list[Transition]

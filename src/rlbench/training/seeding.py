@@ -22,30 +22,32 @@ class Streams:
     initialisation: torch.Generator  # on the CPU: initial weights do not depend on the device
     noise: torch.Generator  # of actions, on the device
     shuffling: torch.Generator  # of minibatches, on the device
+    foreign_seed: int  # for an algorithm of another library, which has generators of its own
 
 
 def open_streams(seed: int, num_envs: int, eval_episodes: int, device: torch.device) -> Streams:
     """Split one seed so that neighbouring seeds, and the parts of one run, share nothing."""
-    envs, evaluation, initialisation, noise, shuffling, _ = _children(seed)
+    envs, evaluation, initialisation, noise, shuffling, _, foreign = _children(seed)
     return Streams(
         env_seeds=[_number(child) for child in envs.spawn(num_envs)],
         eval_seeds=[_number(child) for child in evaluation.spawn(eval_episodes)],
         initialisation=_generator(initialisation, torch.device("cpu")),
         noise=_generator(noise, device),
         shuffling=_generator(shuffling, device),
+        foreign_seed=_number(foreign),
     )
 
 
 def seed_globals(seed: int) -> None:
     """Fix the global generators too: nothing here draws from them, an environment might."""
-    number = _number(_children(seed)[-1])
+    number = _number(_children(seed)[5])
     random.seed(number)
     np.random.seed(number)  # noqa: NPY002
     torch.manual_seed(number)
 
 
 def _children(seed: int) -> list[np.random.SeedSequence]:
-    return np.random.SeedSequence(seed).spawn(6)
+    return np.random.SeedSequence(seed).spawn(7)
 
 
 def _number(sequence: np.random.SeedSequence) -> int:

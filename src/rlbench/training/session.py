@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from rlbench.errors import RlbenchError
+from rlbench.errors import InputError, RlbenchError
 from rlbench.machine import choose_device, configure_torch, describe, device_label
 from rlbench.records import FAILURE, Failure, Machine, RunFacts, write_facts
 from rlbench.spec.job import Job
-from rlbench.training.algorithms import make_learner, wants_compiled
-from rlbench.training.algorithms.learner import Learner, example_batch
+from rlbench.training.algorithms import make_learner, named, wants_compiled
+from rlbench.training.algorithms.learner import Agent, Gatherer, Learner, example_batch
 from rlbench.training.envs.vector import Environments
 from rlbench.training.policy import Actor, Critic, make_actor_critic
 from rlbench.training.rollout import Collector
@@ -35,7 +35,7 @@ class Session:
     envs: Environments
     actor: Actor
     critic: Critic
-    collector: Collector
+    collector: Gatherer
     learner: Learner
     stopwatch: Stopwatch
     started: str
@@ -77,6 +77,38 @@ def reason_kept(state: Path | None) -> Iterator[None]:
         (state / FAILURE).unlink(missing_ok=True)
 
 
+Parts = tuple[Gatherer, Learner, float]
+"""What gathers experience, what learns from it, and the seconds that were spent on compiling."""
+
+
+def _learner(
+    job: Job, envs: Environments, networks: tuple[Actor, Critic], streams: Streams
+) -> Parts:
+    """An algorithm that learns from our rollouts."""
+    watch = Stopwatch(streams.noise.device)
+    example = None
+    if wants_compiled(job):
+        example = example_batch(envs.spec, job.actual_batch, streams.noise.device)
+    learner = make_learner(job.algorithm, networks, streams.shuffling, example)
+    compile_s = 0.0 if example is None else watch.elapsed()
+    return Collector(envs, networks, streams.noise, job.algorithm), learner, compile_s
+
+
+def _agent(job: Job, envs: Environments, networks: tuple[Actor, Critic], streams: Streams) -> Parts:
+    """An algorithm that gathers its own experience.
+
+    Raises:
+        InputError: its library is not installed.
+    """
+    try:
+        agent: Agent = named(job.algorithm.agent)(job, envs, networks, streams.foreign_seed)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"algorithm '{job.algorithm.name}': {error}; pip install 'rlbench[peers]' has it"
+        ) from error
+    return agent, agent, agent.compile_s
+
+
 @contextmanager
 def opened(job: Job) -> Iterator[Session]:
     """Everything a run of the job needs; environments are closed whatever happens.
@@ -91,19 +123,15 @@ def opened(job: Job) -> Iterator[Session]:
     streams = open_streams(job.seed, job.num_envs, job.eval_episodes, device)
     with Environments(
         job.environment,
-        job.vector_mode,
+        "sync" if job.algorithm.agent and job.vector_mode == "auto" else job.vector_mode,
         streams.env_seeds,
         job.env_timeout_s,
         job.algorithm.action_bounds,
     ) as envs:
         seed_globals(job.seed)
         networks = make_actor_critic(envs.spec, job.algorithm, streams.initialisation, device)
-        example = None
-        if wants_compiled(job):
-            example = example_batch(envs.spec, job.actual_batch, device)
-        start_s = stopwatch.now()
-        learner = make_learner(job.algorithm, networks, streams.shuffling, example)
-        compile_s = 0.0 if example is None else stopwatch.now() - start_s
+        parts = _agent if job.algorithm.agent else _learner
+        collector, learner, compile_s = parts(job, envs, networks, streams)
         yield Session(
             job=job,
             device=device,
@@ -111,7 +139,7 @@ def opened(job: Job) -> Iterator[Session]:
             envs=envs,
             actor=networks[0],
             critic=networks[1],
-            collector=Collector(envs, networks, streams.noise, job.algorithm),
+            collector=collector,
             learner=learner,
             compile_s=compile_s,
             stopwatch=stopwatch,

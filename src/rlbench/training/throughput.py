@@ -46,7 +46,7 @@ def measure(
             kind="throughput",
             command=command,
             actual_steps=sum(row.steps for row in rows),
-            episodes=session.collector.episodes,
+            episodes=session.collector.tally.episodes,
             updates=len(rows),
             warmup_updates=timing.warmup_updates,
             setup_s=session.stopwatch.setup_s,

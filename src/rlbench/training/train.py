@@ -35,15 +35,6 @@ from rlbench.training.session import Session, opened, reason_kept
 
 RECENT_EPISODES = 20
 """Episodes in the running mean that a person sees."""
-ALWAYS_FINITE = (
-    "surrogate",
-    "critic_loss",
-    "entropy_nats",
-    "kl_nats",
-    "actor_grad_norm",
-    "critic_grad_norm",
-)
-"""Metrics that every algorithm has, whatever the batch."""
 
 
 @dataclass(slots=True)
@@ -92,8 +83,8 @@ def train(job: Job, folder: Path, progress: Progress, command: str, state: Path 
         facts = session.facts(
             kind="learning",
             command=command,
-            actual_steps=session.collector.env_steps,
-            episodes=session.collector.episodes,
+            actual_steps=session.collector.tally.env_steps,
+            episodes=session.collector.tally.episodes,
             updates=len(log.updates),
             setup_s=session.stopwatch.setup_s,
             wall_s=log.updates[-1].elapsed_s,
@@ -123,7 +114,7 @@ def run(session: Session, progress: Progress) -> Log:
             rollout, episodes = collector.collect(*_portion(session), watch)
             with watch.lap("update"):
                 metrics = session.learner.update(rollout, remaining)
-            _require_finite(metrics, len(log.updates), collector.env_steps)
+            _require_finite(session, metrics, len(log.updates))
             due = _due_evaluation(session, log, final=_done(session) >= total)
             if due is not None:
                 with watch.lap("evaluate"):
@@ -150,22 +141,22 @@ def first_line(session: Session) -> str:
 def _done(session: Session) -> int:
     """How much of the budget is used, in its own unit."""
     by_steps = session.job.total_steps is not None
-    return session.collector.env_steps if by_steps else session.collector.episodes
+    return session.collector.tally.env_steps if by_steps else session.collector.tally.episodes
 
 
 def _portion(session: Session) -> tuple[int, int | None]:
     """Steps per environment and episodes that the next rollout may take; the last may be short."""
     job, collector = session.job, session.collector
     if job.total_steps is None:
-        return job.rollout_steps, (job.num_episodes or 0) - collector.episodes
-    left = -(-(job.total_steps - collector.env_steps) // job.num_envs)
+        return job.rollout_steps, (job.num_episodes or 0) - collector.tally.episodes
+    left = -(-(job.total_steps - collector.tally.env_steps) // job.num_envs)
     return min(job.rollout_steps, left), None
 
 
-def _require_finite(metrics: Metrics, update: int, env_steps: int) -> None:
+def _require_finite(session: Session, metrics: Metrics, update: int) -> None:
     """Stop a run whose update, its last step included, made a number that is not finite."""
-    for name in ALWAYS_FINITE:
-        value = getattr(metrics, name)
+    for name in session.job.algorithm.always_finite:
+        value, env_steps = getattr(metrics, name), session.collector.tally.env_steps
         if not math.isfinite(value):
             raise RunFailed(
                 f"{name} of update {update}, at {env_steps:,} steps, is not finite ({value}); the "
@@ -175,7 +166,7 @@ def _require_finite(metrics: Metrics, update: int, env_steps: int) -> None:
 
 def _due_evaluation(session: Session, log: Log, *, final: bool) -> int | None:
     """The end of the run, the latest multiple of eval_every_steps if it is new, or None."""
-    every, steps = session.job.eval_every_steps, session.collector.env_steps
+    every, steps = session.job.eval_every_steps, session.collector.tally.env_steps
     if final:
         return session.job.total_steps or steps
     reached = steps // every * every
@@ -190,7 +181,7 @@ def _evaluate(session: Session, evaluator: Evaluator, log: Log, due_steps: int) 
         log.best, log.best_return = _snapshot(session), mean
     log.evaluations += [
         EvaluationRow(
-            env_steps=session.collector.env_steps,
+            env_steps=session.collector.tally.env_steps,
             due_steps=due_steps,
             episode=i,
             episode_return=outcome.episode_return,
@@ -202,7 +193,7 @@ def _evaluate(session: Session, evaluator: Evaluator, log: Log, due_steps: int) 
 
 def _snapshot(session: Session) -> Snapshot:
     networks, collector = (session.actor, session.critic), session.collector
-    return take_snapshot(networks, collector.scales, collector.env_steps)
+    return take_snapshot(networks, collector.scales, collector.tally.env_steps)
 
 
 def _record(session: Session, log: Log, metrics: Metrics, episodes: Sequence[EpisodeRow]) -> None:
@@ -214,7 +205,7 @@ def _record(session: Session, log: Log, metrics: Metrics, episodes: Sequence[Epi
     log.updates.append(
         UpdateRow(
             update=len(log.updates),
-            env_steps=session.collector.env_steps,
+            env_steps=session.collector.tally.env_steps,
             episodes=len(episodes),
             return_mean=float(np.mean(returns)) if returns else NAN,
             **asdict(metrics),

@@ -1,8 +1,10 @@
-"""From settings to a learner. A new algorithm is one file here and one line in `LEARNERS`."""
+"""From settings to a learner. A new algorithm is one file here; its settings name it."""
 
 import os
 import shutil
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import torch
 
@@ -13,14 +15,6 @@ from rlbench.training.policy import Actor, Critic
 
 PAYS_FROM_STEPS = 10_000
 """Gradient steps from which compiling pays: 12 s to compile, 1.4 ms saved in each (measured)."""
-LEARNERS = {
-    "ppo": "ppo:PPOLearner",
-    "ppo-kl": "ppo_kl:PPOKLLearner",
-    "a2c": "a2c:A2CLearner",
-    "trpo": "trpo:TRPOLearner",
-    "npg": "npg:NPGLearner",
-}
-"""Module and class of each algorithm, by the name in its settings; imported when used."""
 
 
 def make_learner(
@@ -29,11 +23,16 @@ def make_learner(
     shuffling: torch.Generator,
     example: Batch | None = None,
 ) -> Learner:
-    """The learner that the settings are for; an example batch asks for the compiled mode."""
-    module, name = LEARNERS[settings.name].split(":")
-    kind = getattr(import_module(f"{__name__}.{module}"), name)
-    learner: Learner = kind(settings, networks, shuffling, example)
+    """The learner that the settings name; an example batch asks for the compiled mode."""
+    learner: Learner = named(settings.learner)(settings, networks, shuffling, example)
     return learner
+
+
+def named(place: str) -> Callable[..., Any]:
+    """What `module:name` stands for, imported now."""
+    module, _, name = place.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), name)
+    return found
 
 
 def wants_compiled(job: Job) -> bool:

@@ -5,17 +5,19 @@ Out:     new weights, and the metrics of the step that was taken.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from rlbench.errors import RunFailed
-from rlbench.records import Metrics
+from rlbench.records import EpisodeRow, Metrics
 from rlbench.spec.algorithms import OnPolicy, Schedule
 from rlbench.training.advantages import advantages, standardised
 from rlbench.training.envs.spaces import EnvSpec
-from rlbench.training.rollout import Rollout
+from rlbench.training.normalise import Scales
+from rlbench.training.rollout import Rollout, Tally
+from rlbench.training.stopwatch import Stopwatch
 
 
 class Learner(Protocol):
@@ -32,6 +34,36 @@ class Learner(Protocol):
             RunFailed: a loss or a gradient of the critic is not finite.
         """
         ...
+
+
+class Gatherer(Protocol):
+    """What gathers experience: our Collector, or an agent of another library."""
+
+    tally: Tally
+    """Transitions and episodes so far."""
+    scales: Scales
+    """On which the policy sees and learns."""
+
+    def collect(
+        self, steps: int, max_episodes: int | None, stopwatch: Stopwatch
+    ) -> tuple[Any, list[EpisodeRow]]:
+        """Step each environment so often; what the learner is to be given, and ended episodes.
+
+        Raises:
+            RunFailed: an environment failed or gave a non-finite number.
+        """
+        ...
+
+
+class Agent(Gatherer, Learner, Protocol):
+    """An algorithm that gathers its own experience, in the way of its library.
+
+    Its class is called with the job, the environments, our networks and a seed. After each update
+    these networks have the weights of its own: evaluation, files and films are of them.
+    """
+
+    compile_s: float
+    """Seconds that it spent on compiling before its first step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""REINFORCE with a baseline, as an algorithm of another package."""
