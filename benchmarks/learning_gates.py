@@ -74,6 +74,7 @@ GATES: dict[str, tuple[Gate, ...]] = {
         TRUST_REGION,
     ),
     "cartpole-family": (Gate("final return", "IQM", ">=", 475),),
+    "cartpole-a2c": (Gate("final return", "IQM", ">=", 475),),
     "acrobot": (Gate("final return", "IQM", ">=", -85), TRUST_REGION),
     "mountaincar": (Gate("final return", "IQM", ">=", 90), TRUST_REGION),
     "lunarlander": (Gate("final return", "IQM", ">=", 200), TRUST_REGION),
