@@ -7,7 +7,7 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 READY := .venv/.ready
 GROUP ?= $(sort $(notdir $(basename $(wildcard config/reference/*.yaml))))
 
-.PHONY: help setup report benchmark reference test check format docs lock clean
+.PHONY: help setup report benchmark reference peers test check format docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ benchmark: setup ## run config/config.yaml: 30 cells of 100,000 steps, to result
 reference: setup ## run config/reference/*.yaml (or GROUP=pendulum) and judge what was learned: hours
 	set -e; for group in $(GROUP); do $(SNAKEMAKE) --configfile config/reference/$$group.yaml; done
 	$(BIN)/python benchmarks/learning_gates.py $(GROUP:%=results/reference-%)
+
+peers: setup ## run config/peers.yaml: ours against other libraries', to results/peers/report.html
+	$(SNAKEMAKE) --configfile config/peers.yaml
+	@echo "report: $(CURDIR)/results/peers/report.html"
 
 test: setup ## run the test suite
 	$(BIN)/pytest --numprocesses 2
