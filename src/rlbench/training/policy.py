@@ -211,6 +211,16 @@ def _gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return -torch.empty(shape, device=generator.device).exponential_(generator=generator).log()
 
 
+class MLP(nn.Sequential):
+    """Layers one after the other; without the checks for their hooks, which take half the time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the last layer gives."""
+        for layer in self._modules.values():
+            x = layer.forward(x)  # type: ignore[union-attr]
+        return x
+
+
 def mlp(
     sizes: tuple[int, ...], settings: OnPolicy, output_gain: float, generator: torch.Generator
 ) -> nn.Sequential:
@@ -224,4 +234,4 @@ def mlp(
     last = layers[-2]
     with torch.no_grad():
         last.get_parameter("weight").mul_(output_gain / math.sqrt(2))
-    return nn.Sequential(*layers[:-1])
+    return MLP(*layers[:-1])

@@ -41,16 +41,16 @@ class Pendulum:
     def step(self, state: Arrays, actions: Arrays) -> tuple[Arrays, Arrays, Arrays]:
         """Torque in [-2, 2], 0.05 s; cost angle^2 + 0.1 speed^2 + 0.001 torque^2."""
         angle, speed = state
-        torque = np.clip(actions[:, 0], -2.0, 2.0)
+        torque = _within(actions[:, 0], -2.0, 2.0)
         upright = ((angle + np.pi) % (2 * np.pi)) - np.pi
         cost = _squared(upright) + 0.1 * _squared(speed) + 0.001 * _squared(torque)
-        speed = np.clip(speed + (15.0 * np.sin(angle) + 3.0 * torque) * 0.05, -8.0, 8.0)
-        return np.stack([angle + speed * 0.05, speed]), -cost, np.zeros(len(cost), np.bool_)
+        speed = _within(speed + (15.0 * np.sin(angle) + 3.0 * torque) * 0.05, -8.0, 8.0)
+        return np.array([angle + speed * 0.05, speed]), -cost, np.zeros(len(cost), np.bool_)
 
     def observe(self, state: Arrays) -> Arrays:
         """Cosine, sine, speed."""
         angle, speed = state
-        return np.stack([np.cos(angle), np.sin(angle), speed], 1).astype(np.float32)
+        return np.array([np.cos(angle), np.sin(angle), speed], np.float32).T
 
 
 class CartPole:
@@ -74,7 +74,7 @@ class CartPole:
         x, x_dot = x + 0.02 * x_dot, x_dot + 0.02 * x_acc
         theta, theta_dot = theta + 0.02 * theta_dot, theta_dot + 0.02 * theta_acc
         died = (np.abs(x) > 2.4) | (np.abs(theta) > 12 * 2 * math.pi / 360)
-        return np.stack([x, x_dot, theta, theta_dot]), np.ones(len(x)), died
+        return np.array([x, x_dot, theta, theta_dot]), np.ones(len(x)), died
 
     def observe(self, state: Arrays) -> Arrays:
         """The state itself."""
@@ -97,19 +97,19 @@ class MountainCarContinuous:
         narrow_position, narrow_velocity = position.astype(np.float32), velocity.astype(np.float32)
         angle = np.where(fresh > 0, 3 * position, 3 * narrow_position)
         force = actions[:, 0]
-        push = np.clip(force, -1.0, 1.0) * 0.0015 - (0.0025 * np.cos(angle)).astype(np.float32)
+        push = _within(force, -1.0, 1.0) * 0.0015 - (0.0025 * np.cos(angle)).astype(np.float32)
         velocity = np.where(fresh > 0, velocity + push, narrow_velocity + push)
         limit = np.where(fresh > 0, 0.07, np.float32(0.07))
-        velocity = np.clip(velocity, -limit, limit)
+        velocity = _within(velocity, -limit, limit)
         position = np.where(
             fresh > 0, position + velocity, narrow_position + velocity.astype(np.float32)
         )
         low, high = np.float32(-1.2), np.float32(0.6)
-        position = np.clip(position, low, high)
+        position = _within(position, low, high)
         velocity = np.where((position == low) & (velocity < 0), 0.0, velocity)
         arrived = (position >= np.float32(0.45)) & (velocity >= 0)
         reward = np.where(arrived, 100.0, 0.0) - force.astype(np.float64) ** 2 * 0.1
-        narrowed = np.stack([position, velocity]).astype(np.float32).astype(np.float64)
+        narrowed = np.array([position, velocity]).astype(np.float32).astype(np.float64)
         return np.concatenate([narrowed, np.zeros((1, len(force)))]), reward, arrived
 
     def observe(self, state: Arrays) -> Arrays:
@@ -138,9 +138,9 @@ class Acrobot:
         k4 = self._derivative(y + 0.2 * k3, torque)
         y = y + 0.2 / 6.0 * (k1 + 2 * k2 + 2 * k3 + k4)
         first, second = _wrapped(y[0]), _wrapped(y[1])
-        speeds = np.clip(y[2], -4 * np.pi, 4 * np.pi), np.clip(y[3], -9 * np.pi, 9 * np.pi)
+        speeds = _within(y[2], -4 * np.pi, 4 * np.pi), _within(y[3], -9 * np.pi, 9 * np.pi)
         up = -np.cos(first) - np.cos(second + first) > 1.0
-        following = np.stack([first, second, *speeds, np.zeros(len(torque))])
+        following = np.array([first, second, *speeds, np.zeros(len(torque))])
         return following, np.where(up, 0.0, -1.0), up
 
     def observe(self, state: Arrays) -> Arrays:
@@ -154,7 +154,7 @@ class Acrobot:
     @staticmethod
     def _columns(s: Arrays) -> Arrays:
         columns = [np.cos(s[0]), np.sin(s[0]), np.cos(s[1]), np.sin(s[1]), s[2], s[3]]
-        return np.stack(columns, 1).astype(np.float32)
+        return np.array(columns, np.float32).T
 
     @staticmethod
     def _derivative(y: Arrays, torque: Arrays) -> Arrays:
@@ -174,7 +174,13 @@ class Acrobot:
             0.25 + 1.0 - _squared(d2) / d1
         )
         ddtheta1 = -(d2 * ddtheta2 + phi1) / d1
-        return np.stack([dtheta1, dtheta2, ddtheta1, ddtheta2])
+        return np.array([dtheta1, dtheta2, ddtheta1, ddtheta2])
+
+
+def _within(x: Arrays, low: Arrays | float, high: Arrays | float) -> Arrays:
+    """Clipped, as by np.clip, which takes three times as long for few numbers."""
+    clipped: Arrays = np.minimum(np.maximum(x, low), high)
+    return clipped
 
 
 def _squared(x: Arrays) -> Arrays:

@@ -5,6 +5,7 @@ Out:     a frozen EnvSpec, or one InputError that names the space and the suppor
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +19,7 @@ UNBOUNDED = 1e30
 """A bound beyond this is none: float32's largest number stands for infinity in some spaces."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Continuous:
     """A Box of actions, flattened."""
 
@@ -34,13 +35,13 @@ class Continuous:
         """A: numbers per action."""
         return len(self.low)
 
-    @property
+    @cached_property
     def bounded(self) -> np.ndarray:
         """Which dimensions have two finite bounds, [A]."""
         bounded: np.ndarray = np.maximum(np.abs(self.low), np.abs(self.high)) < UNBOUNDED
         return bounded
 
-    @property
+    @cached_property
     def policy_bounds(self) -> np.ndarray:
         """Lowest and highest number that the policy may choose, [2, A]: -1 and 1 if rescaled."""
         bounds = np.stack([self.low, self.high])
@@ -56,7 +57,8 @@ class Continuous:
         Clipping comes last, in float64 and between numbers of the space's own dtype, so rounding
         to that dtype leaves no action outside.
         """
-        taken: np.ndarray = np.clip(actions, *self.policy_bounds)
+        lowest, highest = self.policy_bounds
+        taken: np.ndarray = np.minimum(np.maximum(actions, lowest), highest)
         if self.rescaled:
             low, high = np.where(self.bounded, [self.low, self.high], [[-1.0], [1.0]])
             taken = np.clip((low + high) / 2 + (high - low) / 2 * taken, self.low, self.high)
