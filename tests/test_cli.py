@@ -299,6 +299,15 @@ def test_check_refuses_an_environment_that_does_not_exist(
     assert "environment 'Pendulums-v1'" in capsys.readouterr().err
 
 
+def test_check_refuses_a_vector_mode_that_an_environment_does_not_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (CONFIGS / "smoke.yaml").read_text().replace("Pendulum-v1", "MountainCar-v0")
+    (tmp_path / "c.yaml").write_text(text + "\nvector_mode: native\n")
+    assert run("check", tmp_path / "c.yaml") == 2
+    assert "got 'native', which 'MountainCar-v0' does not have" in capsys.readouterr().err
+
+
 def test_info_is_the_record_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     run("info")
     assert json.loads(capsys.readouterr().out)["cpu_cores"] >= 1

@@ -51,7 +51,10 @@ def test_numbers_are_numbers(tmp_path: Path) -> None:
         ("throughput: {update: 3}", "throughput.update: unknown key; did you mean 'updates'?"),
         ("batch_size: 0", "batch_size: got 0; input should be greater than 0"),
         ("batch_size: .inf", "batch_size: got inf; "),
-        ("vector_mode: off", "vector_mode: got False; allowed: 'auto', 'sync', 'async' or "),
+        (
+            "vector_mode: off",
+            "vector_mode: got False; allowed: 'auto', 'sync', 'async', 'native' or ",
+        ),
         ("devices: [gpu]", "devices.0: got 'gpu'; allowed: 'auto', 'cpu' or 'cuda'"),
         ("algorithms: [ppo, trop]", "got algorithm 'trop'; allowed: ppo, ppo-kl, a2c, trpo, npg"),
         ("hyperparameters: {sac: {}}", "got algorithm 'sac'; allowed: ppo, ppo-kl, a2c, trpo, npg"),

@@ -22,7 +22,7 @@ from rlbench.records import PolicyName, write_whole
 from rlbench.spec.algorithms import Count
 from rlbench.spec.config import load_benchmark
 from rlbench.spec.grid import Cell, cells, job
-from rlbench.spec.job import Job, RunSettings, Seed, ThroughputJob
+from rlbench.spec.job import Job, RunSettings, Seed, ThroughputJob, VectorMode
 from rlbench.spec.plan import Plan, make_plan
 from rlbench.spec.presets import resolve
 from rlbench.spec.registry import ALGORITHMS
@@ -353,13 +353,13 @@ def info(devices: bool = False, environments: tuple[str, ...] = ()) -> None:
     print("\n".join(present_devices()) if devices else describe().model_dump_json(indent=1))
 
 
-def _require_environments(environments: Sequence[str]) -> None:
-    """Refuse an environment that cannot be made, or that no policy here can play."""
+def _require_environments(environments: Sequence[str], mode: VectorMode = "sync") -> None:
+    """Refuse an environment that cannot be made so, or that no policy here can play."""
     if environments:
         from rlbench.training.envs.vector import inspect
 
         for environment in environments:
-            inspect(environment, "sync", 1)
+            inspect(environment, mode, 1)
 
 
 def check(config: tyro.conf.Positional[Path], list_cells: bool = False) -> None:
@@ -372,7 +372,7 @@ def check(config: tyro.conf.Positional[Path], list_cells: bool = False) -> None:
     from rlbench.spec.estimate import estimate
 
     plan = make_plan(load_benchmark(config), present_devices(), str(config))
-    _require_environments(plan.benchmark.environments)
+    _require_environments(plan.benchmark.environments, plan.benchmark.vector_mode)
     if list_cells:
         print("\n".join(cell.path for cell in plan.cells))
     print(estimate(plan.benchmark, plan.cells, usable_cores()))

@@ -14,7 +14,7 @@ from rlbench.spec.registry import AnyAlgorithm
 from rlbench.spec.settings import Settings
 
 Seed = Annotated[Whole, Field(ge=0)]
-VectorMode = Literal["auto", "sync", "async", "native"]
+VectorMode = Literal["auto", "sync", "async", "native", "envpool"]
 
 
 class RunSettings(Settings):
@@ -24,7 +24,8 @@ class RunSettings(Settings):
     """Environment steps per update, over all environments."""
     vector_mode: VectorMode = "auto"
     """Environments in this process (sync), one process each (async), as one array (native:
-    Pendulum, CartPole, MountainCarContinuous, Acrobot), or the fastest of these (auto)."""
+    Pendulum, CartPole, MountainCarContinuous, Acrobot), or the fastest of these (auto). In
+    threads of C++ (envpool): Gymnasium's equations but other start states, so never by auto."""
     cpu_threads: Count = 1
     """Threads of PyTorch on the CPU; inter-op threads are at most 4 of them."""
     matmul_precision: Literal["highest", "high", "medium"] = "high"

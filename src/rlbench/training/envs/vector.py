@@ -24,6 +24,7 @@ from rlbench.spec.job import VectorMode
 from rlbench.training.envs.batched import NativeVectorEnv, has_native
 from rlbench.training.envs.making import Maker, make_one
 from rlbench.training.envs.native import NATIVE
+from rlbench.training.envs.pooled import PooledVectorEnv, require_pooled
 from rlbench.training.envs.spaces import EnvSpec, describe_spaces
 from rlbench.training.stopwatch import mean_seconds
 
@@ -184,10 +185,12 @@ def inspect(
     """What policies need to know of an environment, and the vector mode to use.
 
     `auto` is native where there are native dynamics, else the faster of sync and async by a short
-    measurement of one environment. All of them give the same episodes.
+    measurement of one environment. All of them give the same episodes; envpool does not, and is
+    never chosen by itself.
 
     Raises:
-        InputError: an unknown id, an unsupported space, or native asked for and not to be had.
+        InputError: an unknown id, an unsupported space, or native or envpool asked for and not to
+            be had.
         RunFailed: the environment raised while it was measured.
     """
     env = Maker(environment, 0)()
@@ -199,6 +202,8 @@ def inspect(
                 f"vector_mode: got 'native', which '{environment}' does not have; it is there for "
                 f"{', '.join(NATIVE)}. Use 'auto', 'sync' or 'async'"
             )
+        if mode == "envpool":
+            require_pooled(env, environment)
         if mode != "auto":
             return spec, mode
         return spec, "native" if native else _faster(env, num_envs)
@@ -234,9 +239,11 @@ def _seconds_per_step(env: gym.Env[Any, Any]) -> float:
 
 def _vectorise(
     environment: str, mode: VectorMode, num_envs: int
-) -> SyncVectorEnv | AsyncVectorEnv | NativeVectorEnv:
+) -> SyncVectorEnv | AsyncVectorEnv | NativeVectorEnv | PooledVectorEnv:
     if mode == "native":
         return NativeVectorEnv(make_one(environment), num_envs)
+    if mode == "envpool":
+        return PooledVectorEnv(make_one(environment), environment, num_envs)
     makers = [Maker(environment, index) for index in range(num_envs)]
     if mode == "sync":
         return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
