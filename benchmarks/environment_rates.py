@@ -49,7 +49,7 @@ def main() -> None:
     for environment in sys.argv[1:] or ("Pendulum-v1", "CartPole-v1", "HalfCheetah-v5"):
         for count in COUNTS:
             with ExitStack() as stack:
-                arms = {}
+                arms: dict[str, Arm] = {}
                 for mode in MODES:
                     if mode == "async" and count > 64:
                         continue  # a process each

@@ -217,7 +217,7 @@ class MLP(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """What the last layer gives."""
         for layer in self._modules.values():
-            x = layer.forward(x)  # type: ignore[union-attr]
+            x = layer.forward(x)
         return x
 
 

@@ -7,11 +7,12 @@ Source:  gymnasium.envs.classic_control (Gymnasium 1.4); bit for bit the same ep
 """
 
 import math
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 Arrays = np.ndarray
+Bound = float | np.floating[Any] | Arrays
 
 
 class Dynamics(Protocol):
@@ -177,7 +178,7 @@ class Acrobot:
         return np.array([dtheta1, dtheta2, ddtheta1, ddtheta2])
 
 
-def _within(x: Arrays, low: Arrays | float, high: Arrays | float) -> Arrays:
+def _within(x: Arrays, low: Bound, high: Bound) -> Arrays:
     """Clipped, as by np.clip, which takes three times as long for few numbers."""
     clipped: Arrays = np.minimum(np.maximum(x, low), high)
     return clipped
