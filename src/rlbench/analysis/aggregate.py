@@ -198,7 +198,7 @@ def _typed(values: Iterable[Arm], kind: type[Arm]) -> pd.DataFrame:
 def _labelled(labels: pd.DataFrame, kind: type[Row], folders: Iterable[Path]) -> pd.DataFrame:
     """All rows of some folders, behind the label of each folder."""
     parts = [read_columns(kind, folder) for folder in folders]
-    rows = pa.concat_tables([no_rows(kind), *parts]).to_pandas()
+    rows: pd.DataFrame = pa.concat_tables([no_rows(kind), *parts]).to_pandas()
     repeated = labels.take(np.repeat(np.arange(len(parts)), [len(part) for part in parts]))
     return pd.concat([repeated.reset_index(drop=True), rows], axis="columns")
 
@@ -229,7 +229,11 @@ def _timings(planned: list[Arm], folder: Path) -> pd.DataFrame:
     places = {arm: folder / "throughput" / arm.path for arm in planned}
     found = {arm: facts for arm, place in places.items() if (facts := _facts_of(place))}
     timed = [
-        _Timed(*astuple(arm), facts.warmup_updates, facts.machine.code_digest)
+        _Timed(
+            **asdict(arm),
+            warmup_updates=facts.warmup_updates,
+            code_digest=facts.machine.code_digest,
+        )
         for arm, facts in found.items()
     ]
     rows = _labelled(_typed(timed, _Timed), TimingRow, [places[arm] for arm in found])

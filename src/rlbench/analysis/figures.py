@@ -7,6 +7,7 @@ Out:     drawings, each with its caption and its text for those who do not see i
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -370,8 +371,8 @@ def _draw_ideal(axes: Axes, rates: pd.DataFrame) -> None:
 
 def _by_panel(rows: pd.DataFrame) -> Mapping[tuple[str, int], pd.DataFrame]:
     """The rows of each environment and num_envs; none where there are none."""
-    groups = rows.groupby(["environment", "num_envs"], sort=False)
-    return defaultdict(lambda: rows[:0], {(str(e), int(n)): part for (e, n), part in groups})
+    groups: Any = rows.groupby(["environment", "num_envs"], sort=False)
+    return defaultdict(lambda: rows[:0], dict(iter(groups)))
 
 
 # -- words -------------------------------------------------------------------------------------

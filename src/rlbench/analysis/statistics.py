@@ -7,6 +7,7 @@ Source:  Agarwal et al. 2021, arXiv:2108.13264 (interquartile mean, bootstrap ov
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -55,7 +56,8 @@ def estimate(
     data = np.asarray(values, np.float64)
     if len(data) == 0:
         return Estimate(np.nan, np.nan, np.nan, 0)
-    return Estimate(*(float(one) for one in intervals(data, statistic)), len(data))
+    point, low, high = (float(one) for one in intervals(data, statistic))
+    return Estimate(point, low, high, len(data))
 
 
 def intervals(
@@ -76,7 +78,7 @@ def intervals(
         method="percentile",
         rng=np.random.default_rng(BOOTSTRAP_SEED),
     ).confidence_interval
-    return point, found.low, found.high
+    return point, np.asarray(found.low), np.asarray(found.high)
 
 
 def curve(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -87,7 +89,8 @@ def curve(evaluations: pd.DataFrame) -> pd.DataFrame:
     """
     seeds = evaluations.groupby([*ARM, "due_steps"], sort=False)["seed"].transform("size")
     parts = []
-    for (*arm, n), rows in evaluations.assign(n=seeds).groupby([*ARM, "n"], sort=False):
+    blocks: Any = evaluations.assign(n=seeds).groupby([*ARM, "n"], sort=False)
+    for (*arm, n), rows in blocks:
         block = rows.sort_values("due_steps")[["env_steps", "episode_return"]].to_numpy()
         steps, returns = block.T.reshape(2, -1, n)  # [evaluations, seeds] each
         point, low, high = intervals(returns)
