@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 from jobs import job
+from results_folder import handmade
 from rlbench.cli import main
+from rlbench.machine import gpus
 from rlbench.records import EvaluationRow, read_facts, read_rows
 from rlbench.spec.job import Job
 
@@ -23,12 +26,66 @@ COMMANDS = [
 ]  # fmt: skip
 
 
+FIRST_STEP = """
+import sys
+from rlbench.training.envs.vector import Environments
+
+def step(*_):
+    raise KeyboardInterrupt
+
+Environments.step = step
+"""
+"""Ends a run at the first step of any environment."""
+
+
+def imported(*arguments: Any, before: str = "import sys") -> set[str]:
+    """Top-level modules in a process of its own once a command has ended."""
+    code = f"{before}\nfrom rlbench.cli import main\ntry: main(sys.argv[1:])\n"
+    code += "finally: print(*sys.modules, file=sys.stderr)"
+    command = [sys.executable, "-c", code, *(str(argument) for argument in arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(done.stderr.splitlines()[-1].split())
+
+
 def run(*arguments: Any) -> int:
     return main([str(argument) for argument in arguments])
 
 
 def trained_job(folder: Path) -> Job:
     return read_facts(folder).job
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which every command of the analysis can run."""
+    folder = tmp_path_factory.mktemp("results")
+    handmade(folder)
+    assert all(run(name, folder) == 0 for name in ("aggregate", "tables", "figures"))
+    return folder
+
+
+@pytest.mark.skipif(bool(gpus()), reason="PyTorch is asked where a GPU driver answers")
+@pytest.mark.parametrize("command", ["--help", "info", "check", "show-job"])
+def test_looking_does_not_wait_for_pytorch(command: str) -> None:
+    arguments: dict[str, list[Any]] = {
+        "check": [CONFIGS / "smoke.yaml"],
+        "show-job": [CONFIGS / "smoke.yaml", "ppo/Pendulum-v1/1/cpu/0"],
+    }
+    assert not {"torch", "pandas", "matplotlib"} & imported(command, *arguments.get(command, []))
+
+
+@pytest.mark.parametrize("command", ["aggregate", "tables", "figures", "report"])
+def test_analysis_does_not_wait_for_pytorch(command: str, results: Path) -> None:
+    assert "torch" not in imported(command, results)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "trpo"])
+def test_a_run_waits_for_what_its_first_step_needs(algorithm: str, tmp_path: Path) -> None:
+    """The compiler belongs to the first update, tables and figures to the end or to others."""
+    flags = ["--algorithm", algorithm, "--output-dir", tmp_path, "--device", "cpu", *QUICK]
+    found = imported("train", *flags, before=FIRST_STEP)
+    assert {"torch", "gymnasium"} <= found
+    assert not {"torch._dynamo", "pandas", "pyarrow", "scipy", "matplotlib"} & found
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -8,9 +8,11 @@ import pytest
 
 from rlbench.analysis.aggregate import CELL
 from rlbench.analysis.statistics import (
+    binned,
     curve,
     estimate,
     interquartile_mean,
+    intervals,
     paired_difference,
     speed,
     steps_to,
@@ -132,6 +134,20 @@ def test_steps_to_the_first_evaluation_at_or_above() -> None:
 def test_steps_to_does_not_depend_on_the_order_of_rows() -> None:
     rows = evaluations({0: [0, 9, 9]})
     assert steps_to(rows[::-1], 5.0).tolist() == [1000]
+
+
+def test_bins_by_hand() -> None:
+    """Seven rows into at most three: by threes, the last alone; few rows are left as they are."""
+    rows = pd.DataFrame({"x": range(7), "y": [0.0, 0, 3, 1, 1, 1, 9]})
+    assert binned(rows, 3).to_dict("list") == {"x": [1, 4, 6], "y": [1, 1, 9]}
+    assert binned(rows, 7) is rows
+
+
+def test_many_intervals_are_those_of_each_row() -> None:
+    values = np.random.default_rng(0).normal(size=(5, 10))
+    together = np.transpose(intervals(values))
+    alone = [estimate(row) for row in values]
+    assert together.tolist() == [[one.point, one.low, one.high] for one in alone]
 
 
 def test_trailing_mean_is_a_loop_over_windows() -> None:

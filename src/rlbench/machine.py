@@ -141,13 +141,16 @@ def configure_torch(cpu_threads: int, matmul_precision: str, deterministic: bool
     use_private_cache()
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")
     import torch
 
     torch.set_num_threads(cpu_threads)
     with suppress(RuntimeError):  # taken once per process; what is in use goes into run.json
         torch.set_num_interop_threads(min(cpu_threads, 4))
     torch.set_float32_matmul_precision(matmul_precision)
-    torch.use_deterministic_algorithms(deterministic)
+    # Not use_deterministic_algorithms: it imports the compiler, a second, to tell it what the
+    # variable above does.
+    torch.set_deterministic_debug_mode("error" if deterministic else "default")
     torch.set_flush_denormal(True)  # Adam's moments decay into numbers that cost 30 % of a step
 
 
@@ -201,9 +204,12 @@ def _cpu_model() -> str:
 
 
 def _package_versions() -> dict[str, str]:
-    installed = {d.metadata["Name"]: d.version for d in metadata.distributions()}
     bring = [e.dist.name for e in metadata.entry_points(group=GROUP) if e.dist]
-    return {name: installed[name] for name in (*PACKAGES, *bring) if name in installed}
+    found = {}
+    for name in (*PACKAGES, *bring):
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def _git_state() -> tuple[str, bool | None]:

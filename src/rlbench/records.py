@@ -246,7 +246,18 @@ def clear_run(folder: Path) -> None:
         events.unlink()
 
 
+def no_rows(kind: type[Row]) -> "pa.Table":
+    """A table with the columns of a kind."""
+    return _schema(kind).empty_table()
+
+
 def read_rows(kind: type[Row], folder: Path) -> "pd.DataFrame":
+    """The rows of one kind in a folder, as `read_columns` finds them."""
+    rows: pd.DataFrame = read_columns(kind, folder).to_pandas()
+    return rows
+
+
+def read_columns(kind: type[Row], folder: Path) -> "pa.Table":
     """The rows of one kind in a folder, as a table with the kind's columns.
 
     Raises:
@@ -259,14 +270,13 @@ def read_rows(kind: type[Row], folder: Path) -> "pd.DataFrame":
     if not path.is_file():
         raise InputError(f"{path}: not there; a finished run has it. Run the cell again")
     try:
-        table = pq.read_table(path)
+        table = pq.ParquetFile(path).read(use_threads=False)  # many small files: no thread pays
     except pa.ArrowInvalid as error:
         raise InputError(f"{path}: not a parquet file ({error}); run the cell again") from None
     check_version(int((table.schema.metadata or {}).get(b"schema_version", b"0")), path)
     if table.schema.names != _schema(kind).names:
         raise InputError(f"{path}: columns are {table.schema.names}; run the cell again")
-    rows: pd.DataFrame = table.to_pandas()
-    return rows
+    return table
 
 
 def write_facts(facts: RunFacts | Failure, path: Path) -> Path:

@@ -8,10 +8,12 @@ A run counts only once its `run.json` is there, which is written last.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from rlbench.errors import InputError
 from rlbench.records import (
@@ -23,9 +25,10 @@ from rlbench.records import (
     RunFacts,
     TimingRow,
     UpdateRow,
+    no_rows,
+    read_columns,
     read_facts,
     read_failure,
-    read_rows,
     read_table,
     read_text,
     write_table,
@@ -71,10 +74,10 @@ def gather(plan: Plan, folder: Path) -> Tables:
     outdated = {c for c, facts in found.items() if facts and facts.job != job(plan.benchmark, c)}
     done = [cell for cell, facts in found.items() if facts and cell not in outdated]
 
+    labels = _typed(done, Cell)
+
     def rows(kind: type[Row]) -> pd.DataFrame:
-        return _concat(
-            (_labelled(read_rows(kind, folder / "runs" / c.path), c) for c in done), kind
-        )
+        return _labelled(labels, kind, [folder / "runs" / cell.path for cell in done])
 
     evaluations = _evaluation_means(rows(EvaluationRow))
     states = [
@@ -186,49 +189,58 @@ def _absent(status: str, reason: str) -> dict[str, object]:
     )
 
 
-def _labelled(rows: pd.DataFrame, place: Arm) -> pd.DataFrame:
-    for position, (name, value) in enumerate(asdict(place).items()):
-        rows.insert(position, name, value)
-    return rows
+def _typed(values: Iterable[Arm], kind: type[Arm]) -> pd.DataFrame:
+    """A row per value, with the columns and the types of its kind, also without any row."""
+    types = {field.name: field.type for field in fields(kind)}
+    return pd.DataFrame([astuple(value) for value in values], columns=list(types)).astype(types)
 
 
-def _concat(
-    parts: Iterable[pd.DataFrame], kind: type[Row], place: type[Arm] = Cell
-) -> pd.DataFrame:
-    collected = list(parts)
-    if collected:
-        return pd.concat(collected, ignore_index=True)
-    columns = (*fields(place), *fields(kind))
-    return pd.DataFrame({f.name: pd.Series(dtype=f.type) for f in columns})
+def _labelled(labels: pd.DataFrame, kind: type[Row], folders: Iterable[Path]) -> pd.DataFrame:
+    """All rows of some folders, behind the label of each folder."""
+    parts = [read_columns(kind, folder) for folder in folders]
+    rows: pd.DataFrame = pa.concat_tables([no_rows(kind), *parts]).to_pandas()
+    repeated = labels.take(np.repeat(np.arange(len(parts)), [len(part) for part in parts]))
+    return pd.concat([repeated.reset_index(drop=True), rows], axis="columns")
 
 
 def _evaluation_means(rows: pd.DataFrame) -> pd.DataFrame:
     """One row per evaluation: an evaluation's episodes are one observation of one run."""
-    return (
-        rows.groupby([*CELL, "env_steps", "due_steps"], sort=False)
-        .agg(
-            return_std=("episode_return", lambda r: r.std(ddof=0)),
-            episode_return=("episode_return", "mean"),
-            length=("length", "mean"),
-            episodes=("episode_return", "size"),
-        )
-        .reset_index()
-    )
+    evaluations = rows.groupby([*CELL, "env_steps", "due_steps"], sort=False)
+    returns = evaluations["episode_return"]
+    return pd.DataFrame(
+        {
+            "return_std": returns.std(ddof=0),
+            "episode_return": returns.mean(),
+            "length": evaluations["length"].mean(),
+            "episodes": returns.size(),
+        }
+    ).reset_index()
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed(Arm):
+    """An arm whose speed was measured, and how."""
+
+    warmup_updates: int
+    code_digest: str
 
 
 def _timings(planned: list[Arm], folder: Path) -> pd.DataFrame:
-    parts = []
-    for arm in planned:
-        place = folder / "throughput" / arm.path
-        facts = _facts_of(place)
-        if facts is not None:
-            rows = _labelled(read_rows(TimingRow, place), arm)
-            warmup = rows["update"] < facts.warmup_updates
-            parts.append(rows.assign(warmup=warmup, code_digest=facts.machine.code_digest))
-    rows = _concat(parts, TimingRow, Arm)
-    if not parts:
-        rows = rows.assign(warmup=pd.Series(dtype=bool), code_digest=pd.Series(dtype=str))
+    places = {arm: folder / "throughput" / arm.path for arm in planned}
+    found = {arm: facts for arm, place in places.items() if (facts := _facts_of(place))}
+    timed = [
+        _Timed(
+            **asdict(arm),
+            warmup_updates=facts.warmup_updates,
+            code_digest=facts.machine.code_digest,
+        )
+        for arm, facts in found.items()
+    ]
+    rows = _labelled(_typed(timed, _Timed), TimingRow, [places[arm] for arm in found])
+    warmup_updates, code_digest = rows.pop("warmup_updates"), rows.pop("code_digest")
     return rows.assign(
+        warmup=rows["update"] < warmup_updates,
+        code_digest=code_digest,
         steps_per_s=rows["steps"] / rows["wall_s"],
         updates_per_s=1 / rows["wall_s"],
     )

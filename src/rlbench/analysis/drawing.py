@@ -88,12 +88,16 @@ def save_drawings(drawings: Sequence[Drawing], folder: Path) -> list[Path]:
     words = [
         {"name": d.name, "title": d.title, "caption": d.caption, "alt": d.alt} for d in drawings
     ]
-    files = [
-        save_figure(drawing.figure, folder / f"{drawing.name}.{ending}")
-        for drawing in drawings
-        for ending in ("svg", "png", "pdf")
-    ]
+    files = [path for drawing in drawings for path in _save_formats(drawing, folder)]
     return [*files, write_whole(folder / WORDS, json.dumps(words, indent=1).encode())]
+
+
+def _save_formats(drawing: Drawing, folder: Path) -> list[Path]:
+    """SVG, PNG and PDF of one drawing, all in the layout of the first: it costs most."""
+    first = save_figure(drawing.figure, folder / f"{drawing.name}.svg")
+    drawing.figure.set_layout_engine("none")
+    others = [f"{drawing.name}.{ending}" for ending in ("png", "pdf")]
+    return [first, *(save_figure(drawing.figure, folder / name) for name in others)]
 
 
 def read_words(folder: Path) -> list[dict[str, str]]:

@@ -5,7 +5,9 @@ Out:     drawings, each with its caption and its text for those who do not see i
          one function and one line in `FIGURES`.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -28,13 +30,17 @@ from rlbench.analysis.drawing import (
     log_ticks,
     panel_grid,
 )
-from rlbench.analysis.statistics import curve, speed, trailing_mean, training_curve
+from rlbench.analysis.statistics import binned, curve, speed, trailing_mean, training_curve
 from rlbench.analysis.words import arm_label, bar_label, count_of_environments, readable, thousands
 from rlbench.spec.grid import slug
 from rlbench.spec.plan import Plan
 
 MANY_SEEDS = 5
 """Up to so many seeds, each is drawn as a thin line of its own."""
+MOST_DOTS = 5000
+"""Up to so many dots are drawn of an arm."""
+MOST_POINTS = 1000
+"""Points of a line; a panel has no more pixels across."""
 WINDOW = 20
 """Episodes in the trailing mean of training returns."""
 PHASES = {"env_s": "environment", "policy_s": "policy", "update_s": "update", "other_s": "other"}
@@ -52,74 +58,79 @@ Draw = Callable[[Tables, Plan], list[Drawing]]
 
 
 def evaluation_return(tables: Tables, plan: Plan) -> list[Drawing]:
-    """Return of the deterministic policy against environment steps."""
-    figure, panels = panel_grid(plan, "environment steps", "evaluation return")
+    """Return of the deterministic policy against environment steps, and against seconds."""
     curves = curve(tables.evaluations)
+    return [_against_steps(curves, tables, plan), _against_seconds(curves, tables, plan)]
+
+
+def _against_steps(curves: pd.DataFrame, tables: Tables, plan: Plan) -> Drawing:
+    figure, panels = panel_grid(plan, "environment steps", "evaluation return")
+    here, seeds = _by_panel(curves), _by_panel(tables.evaluations)
     for (environment, num_envs), axes in panels.items():
-        _draw_curves(axes, _at(curves, environment, num_envs), "env_steps")
-        _draw_seeds(axes, _at(tables.evaluations, environment, num_envs), plan)
+        _draw_curves(axes, here[environment, num_envs], "env_steps")
+        _draw_seeds(axes, seeds[environment, num_envs], plan)
         _draw_threshold(axes, plan, environment)
         axes.xaxis.set_major_formatter(FuncFormatter(thousands))
     add_legend(figure, plan)
-    return [
-        Drawing(
-            "evaluation_return",
-            "Return against environment steps",
-            figure,
-            f"Return of {plan.benchmark.eval_episodes} deterministic evaluation episodes, on the "
-            f"same start states each time. {_band(curves)}"
-            + (" Thin lines: seeds." if _few_seeds(plan) else ""),
-            _last_points(curves),
-        )
-    ]
+    return Drawing(
+        "evaluation_return",
+        "Return against environment steps",
+        figure,
+        f"Return of {plan.benchmark.eval_episodes} deterministic evaluation episodes, on the "
+        f"same start states each time. {_band(curves)}"
+        + (" Thin lines: seeds." if _few_seeds(plan) else ""),
+        _last_points(curves),
+    )
 
 
-def return_against_seconds(tables: Tables, plan: Plan) -> list[Drawing]:
+def _against_seconds(curves: pd.DataFrame, tables: Tables, plan: Plan) -> Drawing:
     """The same curves against seconds alone on the machine."""
-    rates = speed(tables.timings)[[*ARM, "steps_per_s"]]
-    curves = curve(tables.evaluations).merge(rates, on=ARM, how="inner")
+    curves = curves.merge(speed(tables.timings)[[*ARM, "steps_per_s"]], on=ARM, how="inner")
     curves["seconds"] = curves["env_steps"] / curves["steps_per_s"]
     figure, panels = panel_grid(plan, "training time (s)", "evaluation return")
+    here = _by_panel(curves)
     for (environment, num_envs), axes in panels.items():
-        _draw_curves(axes, _at(curves, environment, num_envs), "seconds")
+        _draw_curves(axes, here[environment, num_envs], "seconds")
         _draw_threshold(axes, plan, environment)
     add_legend(figure, plan)
-    return [
-        Drawing(
-            "return_against_seconds",
-            "Return against seconds",
-            figure,
-            "Seconds are environment steps over the steps/s of the throughput runs, which had the "
-            f"machine alone; evaluations and start-up are not counted. {_band(curves)}"
-            + (" An arm needs both kinds of runs to be shown." if curves.empty else ""),
-            _last_points(curves, "seconds", "s"),
-        )
-    ]
+    return Drawing(
+        "return_against_seconds",
+        "Return against seconds",
+        figure,
+        "Seconds are environment steps over the steps/s of the throughput runs, which had the "
+        f"machine alone; evaluations and start-up are not counted. {_band(curves)}"
+        + (" An arm needs both kinds of runs to be shown." if curves.empty else ""),
+        _last_points(curves, "seconds", "s"),
+    )
 
 
 def training_return(tables: Tables, plan: Plan) -> list[Drawing]:
     """Return of the training episodes, with exploration noise."""
     figure, panels = panel_grid(plan, "training episode", "training return")
     rows = training_curve(tables.episodes, WINDOW)
-    for (environment, num_envs), axes in panels.items():
-        for algorithm, device, arm in _arms(_at(rows, environment, num_envs)):
+    here = _by_panel(rows)
+    for place, axes in panels.items():
+        for algorithm, device, arm in _arms(here[place]):
             colour, style = COLOURS[algorithm], STYLES[device]
+            dots = arm.iloc[:: -(-len(arm) // MOST_DOTS)]
             axes.plot(
-                arm["episode"], arm["episode_return"], ".", ms=2.5, alpha=0.35, color=colour,
-                mec="none", rasterized=True,
+                dots["episode"], dots["episode_return"], ".", ms=2.5, alpha=0.35, color=colour,
+                mec="none", rasterized=True, zorder=1.9,  # under all lines: one raster per panel
             )  # fmt: skip
             by_episode = arm.groupby("episode")["trailing_mean"]
             mean = by_episode.mean()[by_episode.size() == arm["seed"].nunique()]
-            axes.plot(mean.index, mean.to_numpy(), style, color=colour)
+            line = binned(mean.reset_index(), MOST_POINTS)
+            axes.plot(line["episode"], line["trailing_mean"], style, color=colour)
     add_legend(figure, plan)
     return [
         Drawing(
             "training_return",
             "Training return by episode",
             figure,
-            f"Dots: undiscounted raw return of every training episode of every seed. Lines: "
-            f"trailing mean of {WINDOW} episodes, averaged over seeds ({_seeds(rows)}) as far as "
-            "all of them have episodes.",
+            "Dots: undiscounted raw return of every training episode of every seed, or of "
+            f"evenly chosen ones where an arm has more than {MOST_DOTS:,}. Lines: trailing mean "
+            f"of {WINDOW} episodes, averaged over seeds ({_seeds(rows)}) as far as all of them "
+            f"have episodes{_resampled(rows['episode'])}.",
             _last_means(rows),
         )
     ]
@@ -136,11 +147,11 @@ def diagnostics(tables: Tables, plan: Plan) -> list[Drawing]:
             len(DIAGNOSTICS), len(columns), sharex="col", sharey="row", squeeze=False
         )
         for column, num_envs in enumerate(columns):
-            rows = _at(here, environment, num_envs)
+            means = _update_means(here[here["num_envs"] == num_envs])
             grid[0, column].set_title(count_of_environments(num_envs))
             for line, (quantity, label) in enumerate(DIAGNOSTICS.items()):
                 axes = grid[line, column]
-                _draw_diagnostic(axes, rows, quantity)
+                _draw_diagnostic(axes, means, quantity)
                 if column == 0:
                     axes.set_ylabel(label)
             grid[-1, column].set_xlabel("environment steps")
@@ -154,7 +165,8 @@ def diagnostics(tables: Tables, plan: Plan) -> list[Drawing]:
                 figure,
                 f"Mean over seeds ({_seeds(here)}) of each update's own numbers: what the step "
                 "that was taken did. KL is the exact mean divergence over the batch; a rejected "
-                "TRPO step counts as 0. Critic loss on a logarithmic axis.",
+                "TRPO step counts as 0. Critic loss on a logarithmic axis"
+                f"{_resampled(here['update'])}.",
                 _diagnostic_words(here),
             )
         )
@@ -265,7 +277,6 @@ def wall_clock(tables: Tables, plan: Plan) -> list[Drawing]:
 
 FIGURES: tuple[Draw, ...] = (
     evaluation_return,
-    return_against_seconds,
     training_return,
     throughput,
     phases,
@@ -302,16 +313,11 @@ def draw_comparison(returns: Mapping[str, Sequence[float]], environment: str) ->
 
 
 def _draw_curves(axes: Axes, curves: pd.DataFrame, x: str) -> None:
-    labels = axes.get_xlabel(), axes.get_ylabel()
     for algorithm, device, arm in _arms(curves):
-        sns.lineplot(
-            arm, x=x, y="point", ax=axes, color=COLOURS[algorithm], linestyle=STYLES[device],
-            errorbar=None, legend=False,
-        )  # fmt: skip
+        axes.plot(arm[x], arm["point"], STYLES[device], color=COLOURS[algorithm])
         axes.fill_between(
             arm[x], arm["low"], arm["high"], color=COLOURS[algorithm], alpha=0.2, linewidth=0
         )
-    axes.set(xlabel=labels[0], ylabel=labels[1])  # seaborn put its own
 
 
 def _draw_seeds(axes: Axes, evaluations: pd.DataFrame, plan: Plan) -> None:
@@ -330,12 +336,24 @@ def _draw_threshold(axes: Axes, plan: Plan, environment: str) -> None:
         axes.axhline(threshold, color="0.35", linewidth=0.8, linestyle=":")
 
 
-def _draw_diagnostic(axes: Axes, rows: pd.DataFrame, quantity: str) -> None:
-    for algorithm, device, arm in _arms(rows):
-        mean = arm.groupby("update")[["env_steps", quantity]].mean().dropna()
+def _update_means(rows: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
+    """Algorithm, device and mean over seeds of each arm's updates."""
+    quantities = ["env_steps", *DIAGNOSTICS]
+    return [
+        (algorithm, device, binned(arm.groupby("update")[quantities].mean(), MOST_POINTS))
+        for algorithm, device, arm in _arms(rows)
+    ]
+
+
+def _draw_diagnostic(
+    axes: Axes, means: Iterable[tuple[str, str, pd.DataFrame]], quantity: str
+) -> None:
+    for algorithm, device, arm in means:
+        known = arm[["env_steps", quantity]].dropna()
         axes.plot(
-            mean["env_steps"], mean[quantity], STYLES[device], color=COLOURS[algorithm], linewidth=1
-        )
+            known["env_steps"], known[quantity], STYLES[device], color=COLOURS[algorithm],
+            linewidth=1,
+        )  # fmt: skip
     if quantity == "critic_loss":
         axes.set_yscale("log")
         log_ticks(axes)
@@ -351,8 +369,10 @@ def _draw_ideal(axes: Axes, rates: pd.DataFrame) -> None:
     axes.plot(ends, slowest * ends / ends[0], ":", color="0.35", linewidth=0.8)
 
 
-def _at(rows: pd.DataFrame, environment: str, num_envs: int) -> pd.DataFrame:
-    return rows[(rows["environment"] == environment) & (rows["num_envs"] == num_envs)]
+def _by_panel(rows: pd.DataFrame) -> Mapping[tuple[str, int], pd.DataFrame]:
+    """The rows of each environment and num_envs; none where there are none."""
+    groups: Any = rows.groupby(["environment", "num_envs"], sort=False)
+    return defaultdict(lambda: rows[:0], dict(iter(groups)))
 
 
 # -- words -------------------------------------------------------------------------------------
@@ -368,6 +388,12 @@ def _n(counts: "pd.Series[int]") -> str:
 
 def _seeds(rows: pd.DataFrame) -> str:
     return _n(rows.groupby(ARM)["seed"].nunique())
+
+
+def _resampled(positions: "pd.Series[int]") -> str:
+    """What is said of lines that are resampled, given the positions of their points from 0."""
+    many = len(positions) > 0 and positions.max() >= MOST_POINTS
+    return f"; lines are means over equal parts, at most {MOST_POINTS:,}" if many else ""
 
 
 def _few_seeds(plan: Plan) -> bool:

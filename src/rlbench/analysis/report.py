@@ -78,14 +78,15 @@ def write_report(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made = {name: TABLES[name](tables, plan) for name in TITLES}
     page = environment.get_template("report.html.j2").render(
         title=f"{plan.benchmark.name}: {', '.join(a.upper() for a in plan.benchmark.algorithms)}",
         summary=_summary(plan, tables),
         answers=answers(tables, plan),
         cautions=cautions(tables, plan),
-        headline=_headline(plan, tables),
+        headline=_headline(made),
         sections=_sections(_pictures(folder / "figures")),
-        tables={TITLES[name]: _cells(TABLES[name](tables, plan)) for name in TITLES},
+        tables={TITLES[name]: _cells(table) for name, table in made.items()},
         every_cell=_cells(TABLES["cells"](tables, plan).drop(columns="reason")),
         absent=_cells(_absent(tables)),
         reproduce=_reproduce(plan, tables),
@@ -109,10 +110,9 @@ def _summary(plan: Plan, tables: Tables) -> str:
     )
 
 
-def _headline(plan: Plan, tables: Tables) -> "Cells":
+def _headline(made: Mapping[str, pd.DataFrame]) -> "Cells":
     """One row per arm: return, steps and seconds to the threshold, speed, n of N."""
-    made = [TABLES[name](tables, plan).set_index(ARM) for name in TITLES]
-    final, threshold, rate, _ = made
+    final, threshold, rate, _ = (table.set_index(ARM) for table in made.values())
     rows = []
     for arm in final.index:
         low, high, n = final["ci_low"][arm], final["ci_high"][arm], final["n"][arm]

@@ -7,6 +7,7 @@ Source:  Agarwal et al. 2021, arXiv:2108.13264 (interquartile mean, bootstrap ov
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,8 @@ CONFIDENCE = 0.95
 RESAMPLES = 2000
 BOOTSTRAP_SEED = 20_210_830
 """Fixed, so that two reports on the same rows are the same to the byte."""
+AT_ONCE = 10_000_000
+"""Numbers that are resampled at once: 80 MB; the result does not depend on it."""
 FEW_SEEDS = 3
 """With so many seeds or fewer an interval is shown with a caution."""
 
@@ -50,21 +53,32 @@ def estimate(
         values: [n], one per seed.
         statistic: reduces an axis given by `axis`.
     """
-    data = np.sort(np.asarray(values, np.float64))
+    data = np.asarray(values, np.float64)
     if len(data) == 0:
         return Estimate(np.nan, np.nan, np.nan, 0)
-    point = float(statistic(data, axis=-1))
-    if len(data) == 1:
-        return Estimate(point, np.nan, np.nan, 1)
-    interval = stats.bootstrap(
+    point, low, high = (float(one) for one in intervals(data, statistic))
+    return Estimate(point, low, high, len(data))
+
+
+def intervals(
+    values: np.ndarray, statistic: Callable[..., np.ndarray] = interquartile_mean
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Point, low and high of `estimate`, for many rows [..., n] of values at once."""
+    data = np.sort(values)
+    point = np.asarray(statistic(data, axis=-1))
+    if data.shape[-1] == 1:
+        return point, np.full_like(point, np.nan), np.full_like(point, np.nan)
+    found = stats.bootstrap(
         (data,),
         statistic,
         n_resamples=RESAMPLES,
+        batch=max(1, AT_ONCE // data.size),
+        axis=-1,
         confidence_level=CONFIDENCE,
         method="percentile",
         rng=np.random.default_rng(BOOTSTRAP_SEED),
     ).confidence_interval
-    return Estimate(point, float(interval.low), float(interval.high), len(data))
+    return point, np.asarray(found.low), np.asarray(found.high)
 
 
 def curve(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -73,17 +87,19 @@ def curve(evaluations: pd.DataFrame) -> pd.DataFrame:
     Seeds meet at `due_steps`, the multiple of eval_every_steps that an evaluation answers to; the
     step shown is the one at which they really took place, the same for all seeds of an arm.
     """
-    rows = []
-    for key, group in evaluations.groupby([*ARM, "due_steps"], sort=False):
-        found = estimate(group["episode_return"].to_numpy())
-        place = dict(zip(ARM, key, strict=False))
-        rows.append(
-            place
-            | {"env_steps": int(group["env_steps"].median()), "point": found.point}
-            | {"low": found.low, "high": found.high, "n": found.n}
-        )
-    columns = [*ARM, "env_steps", "point", "low", "high", "n"]
-    return pd.DataFrame(rows, columns=columns).sort_values([*ARM, "env_steps"], ignore_index=True)
+    seeds = evaluations.groupby([*ARM, "due_steps"], sort=False)["seed"].transform("size")
+    parts = []
+    blocks: Any = evaluations.assign(n=seeds).groupby([*ARM, "n"], sort=False)
+    for (*arm, n), rows in blocks:
+        block = rows.sort_values("due_steps")[["env_steps", "episode_return"]].to_numpy()
+        steps, returns = block.T.reshape(2, -1, n)  # [evaluations, seeds] each
+        point, low, high = intervals(returns)
+        shown = {"env_steps": np.median(steps, axis=-1).astype(int)}
+        shown |= {"point": point, "low": low, "high": high, "n": n}
+        parts.append(pd.DataFrame(dict(zip(ARM, arm, strict=True)) | shown))
+    if not parts:
+        return pd.DataFrame(columns=[*ARM, "env_steps", "point", "low", "high", "n"])
+    return pd.concat(parts).sort_values([*ARM, "env_steps"], ignore_index=True)
 
 
 def steps_to(evaluations: pd.DataFrame, threshold: float) -> pd.Series:
@@ -97,6 +113,12 @@ def steps_to(evaluations: pd.DataFrame, threshold: float) -> pd.Series:
 def trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
     """Mean of each value and up to window - 1 before it, same length."""
     return pd.Series(values, dtype=float).rolling(window, min_periods=1).mean().to_numpy()
+
+
+def binned(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Means over equally many consecutive rows, as few as leave at most so many rows."""
+    size = -(-len(rows) // most)
+    return rows.groupby(np.arange(len(rows)) // size).mean() if size > 1 else rows
 
 
 def speed(timings: pd.DataFrame) -> pd.DataFrame:

@@ -5,7 +5,7 @@ Out:     one DataFrame per table, numbers unrounded. A new table is one function
          `TABLES`.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,12 +50,12 @@ def time_to_threshold(tables: Tables, plan: Plan) -> pd.DataFrame:
     measured steps/s.
     """
     rates = speed(tables.timings).set_index(ARM)["steps_per_s"]
-    steps = {env: steps_to(tables.evaluations, t) for env, t in plan.benchmark.thresholds.items()}
+    steps = _steps_by_arm(tables.evaluations, plan.benchmark.thresholds)
     rows = []
     for place, cells in _by_arm(tables.cells, plan):
         threshold = plan.benchmark.thresholds.get(place["environment"], np.nan)
         key = tuple(place.values())
-        per_seed = _of_arm(steps[place["environment"]], key) if not np.isnan(threshold) else []
+        per_seed = steps.get(key, [])
         finite = [s for s in per_seed if np.isfinite(s)]
         median = float(np.median(per_seed)) if len(per_seed) else np.nan
         median = median if np.isfinite(median) else np.nan
@@ -139,6 +139,14 @@ def _by_arm(cells: pd.DataFrame, plan: Plan) -> list[tuple[dict[str, Any], pd.Da
     return [(dict(zip(ARM, key, strict=True)), groups[key]) for key in places]
 
 
-def _of_arm(per_cell: "pd.Series[float]", key: tuple[Hashable, ...]) -> list[float]:
-    """The values of one arm's seeds."""
-    return [value for cell, value in per_cell.items() if cell[: len(ARM)] == key]  # type: ignore[index]
+def _steps_by_arm(
+    evaluations: pd.DataFrame, thresholds: Mapping[str, float]
+) -> dict[Hashable, list[float]]:
+    """Steps of each seed to the threshold of its environment, where it has one."""
+    return {
+        arm: seeds.tolist()
+        for environment, threshold in thresholds.items()
+        for arm, seeds in steps_to(
+            evaluations[evaluations["environment"] == environment], threshold
+        ).groupby(ARM, sort=False)
+    }

@@ -7,16 +7,20 @@ Out:     seconds per phase since the last take.
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 class Stopwatch:
     """Seconds per phase; waits for the device at both ends of a lap."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: "torch.device") -> None:
         self._wait: Callable[[], None] | None = None
         if device.type == "cuda":
+            import torch
+
             self._wait = lambda: torch.cuda.synchronize(device)
         self._seconds: dict[str, float] = {}
         self._laps: dict[str, _Lap] = {}
