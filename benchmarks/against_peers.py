@@ -16,7 +16,7 @@ from jax_end_to_end import make_update, one_thread
 from rlbench.spec.config import load_yaml
 from rlbench.spec.job import Job
 
-ROUNDS = 7
+ROUNDS = 5
 CONFIG = Path(__file__).parents[1] / "config" / "peers.yaml"
 
 
@@ -56,6 +56,14 @@ GROUPS = {
         ("trpo", "sb3-trpo"),
         "5 x sb3-contrib",
         PENDULUM,
+    ),
+    "cheetah": Group(
+        "PPO, HalfCheetah-v5, 8 environments (ours in envpool), 16,384 steps per update, 2 x 64",
+        ("ppo", "sb3-ppo"),
+        "4 x SB3",
+        {"environment": "HalfCheetah-v5", "num_envs": 8, "batch_size": 16384},
+        {"hidden_sizes": (64, 64), "reward_scale": 1.0, "actor_learning_rate": 3e-4},
+        ours={"vector_mode": "envpool"},
     ),
 }
 

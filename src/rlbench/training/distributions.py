@@ -76,7 +76,7 @@ class DiagonalGaussian:
 
     def act(self, noise: Tensor) -> Tensor:
         """A = mu + sigma z, z standard normal; [B, A]."""
-        return self.mean + self.log_std.exp() * noise
+        return torch.addcmul(self.mean, self.log_std.exp(), noise)
 
     def mode(self) -> Tensor:
         """The mean, [B, A]."""

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch._higher_order_ops.while_loop import while_loop
 from torch.func import functional_call, grad
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils.rnn import pad_sequence
 
 from rlbench.training.algorithms.steps import Descent, Plan, Taken
 
@@ -33,6 +34,11 @@ def compiled_program(
     """The function as one program for the shapes of its first call."""
     on_cpu = device.type == "cpu"
     return torch.compile(function, fullgraph=True, dynamic=False, options={"cpp_wrapper": on_cpu})
+
+
+def triples(tensors: Sequence[Tensor]) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """The tensors, three by three."""
+    return list(zip(tensors[::3], tensors[1::3], tensors[2::3], strict=True))
 
 
 def padded(column: Tensor, size: int) -> Tensor:
@@ -80,95 +86,104 @@ class CompiledSteps:
         """Compile for batches of the example's types and of up to its size."""
         self._descent = descent
         self._flat = [FlatWeights(network) for network in descent.networks]
-        theta = torch.cat([flat.read() for flat in self._flat])
-        self._state = (theta, torch.zeros_like(theta), torch.zeros_like(theta), theta.new_zeros(()))
+        weights = [flat.read() for flat in self._flat]
+        self._state = [
+            (theta, torch.zeros_like(theta), torch.zeros_like(theta)) for theta in weights
+        ]
+        self._steps = weights[0].new_zeros(())
         self._batch_size = len(example[0])
         self._part = min(minibatch_size, self._batch_size)
         self._most = epochs * math.ceil(self._batch_size / self._part)
-        self._program = compiled_program(self._loop, theta.device)
+        self._program = compiled_program(self._loop, self._steps.device)
 
         none = Plan([], tuple(0.0 for _ in descent.networks))
         self.take(example, none)  # no step, but the program is made
 
     def take(self, columns: Sequence[Tensor], plan: Plan) -> Taken:
         """See `GradientSteps.take`."""
-        theta = self._state[0]
-        device = theta.device
+        device = self._steps.device
         indices = torch.zeros(self._most, self._part, dtype=torch.int64, device=device)
         counts = torch.zeros(self._most, device=device)
-        for i, part in enumerate(plan.chosen):
-            indices[i, : len(part)] = part
-            counts[i] = len(part)
-        step_sizes = torch.cat(
-            [
-                theta.new_full((flat.size,), rate)
-                for flat, rate in zip(self._flat, plan.rates, strict=True)
-            ]
-        )
-        rows = [padded(column, self._batch_size) for column in columns]
-        total = torch.tensor(len(plan.chosen), device=device)
-        coefficient = theta.new_full((), plan.coefficient)
+        if plan.chosen:
+            rows = pad_sequence(plan.chosen, batch_first=True)
+            indices[: len(rows), : rows.shape[1]] = rows
+            counts[: len(rows)] = torch.tensor([float(len(part)) for part in plan.chosen])
+        batch = [padded(column, self._batch_size) for column in columns]
         with torch.no_grad():
-            *state, samples, reported = self._program(
-                *self._state, step_sizes, indices, counts, total, coefficient, *rows
+            steps, samples, reported, *moved = self._program(
+                self._steps,
+                [state for states in self._state for state in states],
+                torch.tensor(plan.rates, device=device),
+                indices,
+                counts,
+                torch.tensor(len(plan.chosen), device=device),
+                torch.tensor(plan.coefficient, device=device),
+                batch,
             )
-        before = self._state[-1]
-        theta, m, v, steps = (tensor.clone() for tensor in state)
-        self._state = (theta, m, v, steps)
-        for flat, part in zip(self._flat, self._split(theta), strict=True):
-            flat.write(part)
-        return Taken(int(steps - before), reported / samples)
+        taken = int(steps - self._steps)
+        self._steps = steps.clone()
+        self._state = [(theta.clone(), m.clone(), v.clone()) for theta, m, v in triples(moved)]
+        for flat, (theta, _, _) in zip(self._flat, self._state, strict=True):
+            flat.write(theta)
+        return Taken(taken, reported / samples)
 
     def _loop(  # noqa: PLR0913, PLR0917 (tensors of a compiled program)
-        self, theta: Tensor, m: Tensor, v: Tensor, steps: Tensor, step_sizes: Tensor,
-        indices: Tensor, counts: Tensor, total: Tensor, coefficient: Tensor, *batch: Tensor,
+        self, steps: Tensor, state: list[Tensor], rates: Tensor, indices: Tensor, counts: Tensor,
+        total: Tensor, coefficient: Tensor, batch: list[Tensor],
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """Minibatch after minibatch, with everything that changes carried along."""
+        """Minibatch after minibatch, with everything that changes carried along.
+
+        Args:
+            steps: taken so far, [].
+            state: weights and both moments of each network, [P] each.
+            rates: step size of each network.
+            indices: of the samples of each minibatch, filled up to [most, part].
+            counts: samples of each minibatch, [most].
+            total: minibatches, [].
+            coefficient: of the objective, [].
+            batch: columns, [B, ...] each.
+        """
+        t = steps + torch.arange(1, self._most + 1, device=steps.device)
+        # Made ahead: within the loop a power would be taken anew for every few weights.
+        unbiased = torch.stack([1 / (1 - BETA_1**t), (1 - BETA_2**t).rsqrt()], 1)
 
         def unfinished(i: Tensor, *_: Tensor) -> Tensor:
             return i < total
 
-        def body(  # noqa: PLR0913, PLR0917 (tensors carried along)
-            i: Tensor, theta: Tensor, m: Tensor, v: Tensor, steps: Tensor,
-            samples: Tensor, reported: Tensor,
-        ) -> tuple[Tensor, ...]:  # fmt: skip
+        def body(
+            i: Tensor, steps: Tensor, samples: Tensor, reported: Tensor, *state: Tensor
+        ) -> tuple[Tensor, ...]:
             chosen = torch.index_select(indices, 0, i.view(1)).squeeze(0)
             count = torch.index_select(counts, 0, i.view(1)).squeeze(0)
+            factors = torch.index_select(unbiased, 0, i.view(1)).squeeze(0)
             sample = [column[chosen] for column in batch]
-            gradient, numbers = self._gradient(theta, sample, count, coefficient)
-            new_m = BETA_1 * m + (1 - BETA_1) * gradient
-            new_v = BETA_2 * v + (1 - BETA_2) * gradient.square()
-            unbiased_m = new_m / (1 - BETA_1 ** (steps + 1))
-            unbiased_v = new_v / (1 - BETA_2 ** (steps + 1))
-            new_theta = theta - step_sizes * unbiased_m / (unbiased_v.sqrt() + EPSILON)
-            taken = (
-                new_theta,
-                new_m,
-                new_v,
-                steps + 1,
-                samples + count,
-                reported + count * numbers,
-            )
+            states = triples(state)
+            weights = [theta for theta, _, _ in states]
+            gradients, numbers = self._gradients(weights, sample, count, coefficient)
+            moved = [
+                adam(*one, gradient, rate, factors)
+                for one, gradient, rate in zip(states, gradients, rates.unbind(), strict=True)
+            ]
+            sums = (steps + 1, samples + count, reported + count * numbers)
+            taken = (*sums, *(tensor for one in moved for tensor in one))
             if math.isfinite(self._descent.end_above):
                 far = (numbers[self._descent.reported - 1] > self._descent.end_above) & (i > 0)
-                old = (theta, m, v, steps, samples, reported)
+                old = (steps, samples, reported, *state)
                 kept = [torch.where(far, o, new) for o, new in zip(old, taken, strict=True)]
                 return torch.where(far, total, i + 1), *kept
             return i + 1, *taken
 
-        start = (
-            torch.zeros_like(total), theta.clone(), m.clone(), v.clone(), steps.clone(),
-            theta.new_zeros(()), theta.new_zeros(self._descent.reported + len(self._flat)),
-        )  # fmt: skip
-        _, *changed = while_loop(unfinished, body, start)
+        nothing = steps.new_zeros(self._descent.reported + len(self._flat))
+        start = (torch.zeros_like(total), steps.clone(), steps.new_zeros(()), nothing)
+        _, *changed = while_loop(unfinished, body, (*start, *(part.clone() for part in state)))
         return tuple(changed)
 
-    def _gradient(
-        self, theta: Tensor, sample: list[Tensor], count: Tensor, coefficient: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Gradient of one minibatch as one vector, clipped; what the minibatch reports."""
+    def _gradients(
+        self, weights: list[Tensor], sample: list[Tensor], count: Tensor, coefficient: Tensor
+    ) -> tuple[list[Tensor], Tensor]:
+        """Clipped gradient of each network on one minibatch, and what the minibatch reports."""
         descent = self._descent
-        present = (torch.arange(self._part, device=theta.device) < count).to(theta.dtype)
+        present = (torch.arange(self._part, device=count.device) < count).to(count.dtype)
 
         def mean(values: Tensor) -> Tensor:
             return (values * present).sum() / count
@@ -179,16 +194,27 @@ class CompiledSteps:
             ]
             return descent.loss(outputs, sample[1:], coefficient, mean)
 
-        pieces = zip(self._flat, self._split(theta), strict=True)
-        gradients, numbers = grad(loss, has_aux=True)([flat.views(part) for flat, part in pieces])
+        views = [flat.views(theta) for flat, theta in zip(self._flat, weights, strict=True)]
+        gradients, numbers = grad(loss, has_aux=True)(views)
         vectors = [torch.cat([g.reshape(-1) for g in part]) for part in gradients]
         norms = torch.stack([vector.norm() for vector in vectors])
         clipped = [
             vector * torch.clamp(descent.max_grad_norm / (norm + 1e-6), max=1.0)
             for vector, norm in zip(vectors, descent.limited(norms).unbind(), strict=True)
         ]
-        return torch.cat(clipped), torch.cat([numbers, norms])
+        return clipped, torch.cat([numbers, norms])
 
-    def _split(self, theta: Tensor) -> tuple[Tensor, ...]:
-        """The weights of each network."""
-        return torch.split(theta, [flat.size for flat in self._flat])
+
+def adam(  # noqa: PLR0913, PLR0917 (the state of one network)
+    theta: Tensor, m: Tensor, v: Tensor, gradient: Tensor, rate: Tensor, factors: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One step of weights [P] with moments m and v [P], and both moments after it.
+
+    theta - alpha m' / (sqrt(v') + epsilon), m' = m / (1 - beta_1^t), v' = v / (1 - beta_2^t)
+
+    `factors` are those of m and of sqrt(v), [2].
+    """
+    m = BETA_1 * m + (1 - BETA_1) * gradient
+    v = BETA_2 * v + (1 - BETA_2) * gradient.square()
+    of_m, of_root_v = factors.unbind()
+    return theta - rate * of_m * m / (of_root_v * v.sqrt() + EPSILON), m, v
