@@ -35,6 +35,8 @@ VARIABLES = (
     "CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE",
 )  # fmt: skip
 """Environment variables that can change a number."""
+CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "JAX_COMPILATION_CACHE_DIR": "jax"}
+"""Variable that says where a compiler keeps its code, and the folder's name in our cache."""
 
 
 def describe() -> Machine:
@@ -157,16 +159,17 @@ def configure_torch(cpu_threads: int, matmul_precision: str, deterministic: bool
 def use_private_cache() -> None:
     """Keep compiled code where only this user can write: PyTorch unpickles what it finds there.
 
-    Call it before anything of PyTorch's compiler is imported; a user's own setting wins.
+    Call it before a compiler (PyTorch's, a peer's JAX) is imported; a user's own setting wins.
     """
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # one program: no pool of processes
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
-    if "TORCHINDUCTOR_CACHE_DIR" in os.environ or not home:
-        return
-    folder = Path(home) / ".cache" / "rlbench" / "inductor"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    folder.chmod(0o700)
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+    for variable, name in CACHES.items():
+        if variable not in os.environ and home:
+            folder = Path(home) / ".cache" / "rlbench" / name
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.chmod(0o700)
+            os.environ[variable] = str(folder)
 
 
 def device_label(device: "torch.device") -> str:
