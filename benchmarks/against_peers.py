@@ -16,7 +16,7 @@ from jax_end_to_end import make_update, one_thread
 from rlbench.spec.config import load_yaml
 from rlbench.spec.job import Job
 
-ROUNDS = 5
+ROUNDS = 7
 CONFIG = Path(__file__).parents[1] / "config" / "peers.yaml"
 
 

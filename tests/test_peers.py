@@ -21,10 +21,7 @@ from rlbench.training.session import opened
 PEERS = ("sb3-ppo", "sb3-trpo", "sbx-ppo")
 SEEDS = [11, 12, 13]
 each_peer = pytest.mark.parametrize("algorithm", PEERS)
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:You have specified a mini-batch size:UserWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # at their import
 
 
 def model_of(session: Any) -> Any:

@@ -6,6 +6,7 @@ Out:     an `Agent`: their own loop, cut into rollouts and updates.
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -73,9 +74,7 @@ class ForeignAgent:
         """
         model = self._model
         model._current_progress_remaining = remaining
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.train()
+        quietly(model.train)
         self.copy_weights()
         if not all(p.isfinite().all() for network in self._networks for p in network.parameters()):
             raise RunFailed(
@@ -114,6 +113,12 @@ def metrics_of(logged: dict[str, Any]) -> Metrics:
         clip_fraction=value("clip_fraction"),
         line_search_success=value("is_line_search_success"),
     )
+
+
+def quietly(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """What the call gives, without its warnings: of sizes that do not divide, of old interfaces."""
+    with warnings.catch_warnings(action="ignore"):
+        return call(*arguments, **named)
 
 
 def policy_arguments(settings: OnPolicy) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from rlbench.training.peers.agent import (
     ACTIVATIONS,
     ForeignAgent,
     policy_arguments,
+    quietly,
     rate,
     unlimited,
 )
@@ -42,7 +43,8 @@ class SB3PPOAgent(_TorchAgent):
 
         settings = cast("SB3PPO", job.algorithm)
         vec_env = CountedVecEnv(envs, settings.reward_scale)
-        model = stable_baselines3.PPO(
+        model = quietly(
+            stable_baselines3.PPO,
             env=vec_env,
             learning_rate=rate(settings.actor_learning_rate, settings.learning_rate_schedule),
             batch_size=settings.minibatch_size,
@@ -69,7 +71,8 @@ class SB3TRPOAgent(_TorchAgent):
 
         settings = cast("SB3TRPO", job.algorithm)
         vec_env = CountedVecEnv(envs, settings.reward_scale)
-        model = sb3_contrib.TRPO(
+        model = quietly(
+            sb3_contrib.TRPO,
             env=vec_env,
             learning_rate=rate(
                 settings.critic_learning_rate, settings.critic_learning_rate_schedule

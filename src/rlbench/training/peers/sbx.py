@@ -15,7 +15,7 @@ from torch import Tensor
 from rlbench.spec.job import Job
 from rlbench.spec.peers import SBXPPO
 from rlbench.training.envs.vector import Environments
-from rlbench.training.peers.agent import ForeignAgent, policy_arguments, rate
+from rlbench.training.peers.agent import ForeignAgent, policy_arguments, quietly, rate
 from rlbench.training.peers.vec_env import CountedVecEnv
 from rlbench.training.policy import Actor, Critic
 from rlbench.training.stopwatch import Stopwatch
@@ -33,7 +33,8 @@ class SBXPPOAgent(ForeignAgent):
 
         settings = cast("SBXPPO", job.algorithm)
         vec_env = CountedVecEnv(envs, settings.reward_scale)
-        model = sbx.PPO(
+        model = quietly(
+            sbx.PPO,
             "MlpPolicy",
             vec_env,
             learning_rate=rate(settings.actor_learning_rate, settings.learning_rate_schedule),
