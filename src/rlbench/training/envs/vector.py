@@ -11,6 +11,7 @@ import multiprocessing
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing import connection
 from typing import Any, Self, cast
 
 import gymnasium as gym
@@ -153,6 +154,8 @@ class Environments:
                 f"{self._steps}; raise env_timeout_s if it is only slow"
             ) from None
         except (EOFError, ConnectionError) as error:
+            # Its pipe is closed a moment before the process has ended.
+            connection.wait([process.sentinel for process in envs.processes], WORKER_END_S)
             dead = [i for i, process in enumerate(envs.processes) if not process.is_alive()]
             code = envs.processes[dead[0]].exitcode if dead else None
             raise RunFailed(
