@@ -32,6 +32,8 @@ from rlbench.spec.registry import ALGORITHMS
 WORDS = "figures.json"
 WIDTH_IN = 7.0
 """Double column of a paper."""
+LEGEND_IN = 1.15
+"""Room for one entry of a legend, which takes more rows where there are more."""
 COLOURS = dict(zip(ALGORITHMS, cycle(sns.color_palette("colorblind")), strict=False))
 STYLES: dict[str, Literal["-", "--"]] = {"cpu": "-", "cuda": "--"}
 STYLE = {
@@ -175,7 +177,8 @@ def add_legend(figure: Figure, plan: Plan) -> None:
             Line2D([], [], color="0.2", linestyle=STYLES[device], label=device)
             for device in plan.devices
         ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    columns = min(len(handles), int(figure.get_figwidth() / LEGEND_IN))
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns)
 
 
 def log_ticks(axes: Axes) -> None:
