@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from rlbench.spec.algorithms import FirstOrder, NaturalGradient, OnPolicy
 from rlbench.spec.config import Benchmark, ThroughputSettings
+from rlbench.spec.peers import Peer
 from rlbench.spec.registry import ALGORITHMS
 from rlbench.spec.settings import fields_of
 
@@ -36,7 +37,7 @@ def page() -> str:
     """config/README.md."""
     parts = [HEAD, "## Benchmark\n", table(fields_of(Benchmark))]
     parts += ["## throughput\n", table(fields_of(ThroughputSettings))]
-    for model in (OnPolicy, FirstOrder, NaturalGradient):
+    for model in (OnPolicy, FirstOrder, NaturalGradient, Peer):
         names = [name for name, kind in ALGORITHMS.items() if issubclass(kind, model)]
         parts += _section(", ".join(names), model)
     for name, model in ALGORITHMS.items():

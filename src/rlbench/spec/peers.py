@@ -11,27 +11,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from rlbench.spec.algorithms import PPO, TRPO, Count
+from rlbench.spec.algorithms import PPO, TRPO, Count, OnPolicy
 
 Nothing = Annotated[float, Field(ge=0, le=0)]
 """A number that can only be 0: what it is for cannot be had."""
 
 
-class SB3PPO(PPO):
-    """PPO of Stable-Baselines3; Raffin et al. 2021, JMLR 22 (268)."""
+class Peer(OnPolicy):
+    """What none of them can do otherwise."""
 
     learner: ClassVar[str] = ""
-    agent: ClassVar[str] = "rlbench.training.peers.sb3:SB3PPOAgent"
-    always_finite: ClassVar[tuple[str, ...]] = (
-        "surrogate", "critic_loss", "entropy_nats", "kl_nats",
-    )  # fmt: skip
 
-    name: Literal["sb3-ppo"] = "sb3-ppo"  # type: ignore[assignment]
-    """Which algorithm these settings are for."""
-    advantage_norm: Literal["minibatch", "none"] = "minibatch"
-    """Over which samples advantages are standardised to mean 0 and deviation 1."""
-    optimiser: Literal["shared"] = "shared"
-    """One optimiser for actor and critic, with the actor's step size."""
     observation_norm: Literal["none"] = "none"
     """Observations as they are."""
     reward_norm: Literal["none"] = "none"
@@ -46,6 +36,22 @@ class SB3PPO(PPO):
     def steps_per_batch(self, batch_size: int) -> int:  # noqa: ARG002 (theirs are as they are)
         """None that we could compile."""
         return 0
+
+
+class SB3PPO(Peer, PPO):
+    """PPO of Stable-Baselines3; Raffin et al. 2021, JMLR 22 (268)."""
+
+    agent: ClassVar[str] = "rlbench.training.peers.sb3:SB3PPOAgent"
+    always_finite: ClassVar[tuple[str, ...]] = (
+        "surrogate", "critic_loss", "entropy_nats", "kl_nats",
+    )  # fmt: skip
+
+    name: Literal["sb3-ppo"] = "sb3-ppo"  # type: ignore[assignment]
+    """Which algorithm these settings are for."""
+    advantage_norm: Literal["minibatch", "none"] = "minibatch"
+    """Over which samples advantages are standardised to mean 0 and deviation 1."""
+    optimiser: Literal["shared"] = "shared"
+    """One optimiser for actor and critic, with the actor's step size."""
 
 
 class SBXPPO(SB3PPO):
@@ -63,10 +69,9 @@ class SBXPPO(SB3PPO):
     """No end of an update at a KL limit."""
 
 
-class SB3TRPO(TRPO):
+class SB3TRPO(Peer, TRPO):
     """TRPO of sb3-contrib."""
 
-    learner: ClassVar[str] = ""
     agent: ClassVar[str] = "rlbench.training.peers.sb3:SB3TRPOAgent"
     always_finite: ClassVar[tuple[str, ...]] = ("surrogate", "critic_loss", "kl_nats")
 
@@ -84,17 +89,3 @@ class SB3TRPO(TRPO):
     """Samples per gradient step of the critic; 0 is the whole batch."""
     line_search_shrink: Annotated[float, Field(gt=0, lt=1)] = 0.8
     """Factor between the step lengths tried."""
-    observation_norm: Literal["none"] = "none"
-    """Observations as they are."""
-    reward_norm: Literal["none"] = "none"
-    """Rewards as they are, times reward_scale."""
-    action_mean: Literal["free"] = "free"
-    """Mean of a Gaussian policy: the network's output."""
-    action_std: Literal["global"] = "global"
-    """Deviation of a Gaussian policy: one learned vector."""
-    noise_colour: Nothing = 0.0
-    """Exploration noise is white."""
-
-    def steps_per_batch(self, batch_size: int) -> int:  # noqa: ARG002 (theirs are as they are)
-        """None that we could compile."""
-        return 0

@@ -4,8 +4,8 @@ In:      a model of theirs on our environments.
 Out:     an `Agent`: their own loop, cut into rollouts and updates.
 """
 
-import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +32,7 @@ class Gathered:
         """Transitions."""
 
 
-class ForeignAgent:
+class ForeignAgent(ABC):
     """A model of theirs, driven from outside: `collect_rollouts`, then `train`."""
 
     def __init__(
@@ -90,9 +90,9 @@ class ForeignAgent:
             for ours, weights in zip(network.parameters(), theirs, strict=True):
                 ours.copy_(weights)
 
+    @abstractmethod
     def weights(self) -> tuple[list[Tensor], list[Tensor]]:
         """The weights of their actor and critic, in the order of ours."""
-        raise NotImplementedError
 
 
 def metrics_of(logged: dict[str, Any]) -> Metrics:
@@ -130,11 +130,6 @@ def policy_arguments(settings: OnPolicy) -> dict[str, Any]:
 def rate(value: float, schedule: Schedule) -> Any:
     """Their form of a schedule: a number, or a function of the remaining share of the budget."""
     return (lambda remaining: value * remaining) if schedule == "linear" else value
-
-
-def unlimited(value: float) -> float | None:
-    """Their form of a limit that 0 switches off."""
-    return value if value and math.isfinite(value) else None
 
 
 def _silent() -> Any:

@@ -18,7 +18,6 @@ from rlbench.training.peers.agent import (
     policy_arguments,
     quietly,
     rate,
-    unlimited,
 )
 from rlbench.training.peers.vec_env import CountedVecEnv
 from rlbench.training.policy import Actor, Critic
@@ -50,12 +49,12 @@ class SB3PPOAgent(_TorchAgent):
             batch_size=settings.minibatch_size,
             n_epochs=settings.epochs,
             clip_range=rate(settings.clip_range, settings.clip_range_schedule),
-            clip_range_vf=unlimited(settings.value_clip_range),
+            clip_range_vf=settings.value_clip_range or None,
             normalize_advantage=settings.advantage_norm == "minibatch",
             ent_coef=settings.entropy_coefficient,
             vf_coef=settings.critic_coefficient,
             max_grad_norm=settings.max_grad_norm,
-            target_kl=unlimited(settings.target_kl),
+            target_kl=settings.target_kl or None,
             **_shared(job, seed),
         )
         super().__init__(model, vec_env, networks, job.total_steps or job.actual_batch)
