@@ -29,15 +29,12 @@ def _dynamics(spec: EnvSpec | None) -> Dynamics | None:
     return dynamics if spec.entry_point == entry_point else None
 
 
-class NativeVectorEnv(VectorEnv[Any, Any, Any]):
-    """N environments in one array; SAME_STEP autoreset, a generator of its own for each."""
+class BatchedVectorEnv(VectorEnv[Any, Any, Any]):
+    """N environments with the spaces and the time limit of one; SAME_STEP autoreset."""
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
     def __init__(self, env: gym.Env[Any, Any], num_envs: int) -> None:
-        dynamics = _dynamics(env.spec)
-        if dynamics is None:
-            raise ValueError(f"no native dynamics for {env}; there are: {', '.join(NATIVE)}")
         self.num_envs = num_envs
         self.single_observation_space = env.observation_space
         self.single_action_space = env.action_space
@@ -45,6 +42,16 @@ class NativeVectorEnv(VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(env.action_space, num_envs)
         limit = env.spec.max_episode_steps if env.spec else None
         self._limit = limit if limit is not None else np.iinfo(np.int64).max
+
+
+class NativeVectorEnv(BatchedVectorEnv):
+    """N environments in one array, a generator of its own for each."""
+
+    def __init__(self, env: gym.Env[Any, Any], num_envs: int) -> None:
+        super().__init__(env, num_envs)
+        dynamics = _dynamics(env.spec)
+        if dynamics is None:
+            raise ValueError(f"no native dynamics for {env}; there are: {', '.join(NATIVE)}")
         self._dynamics = dynamics
 
     def reset(

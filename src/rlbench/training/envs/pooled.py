@@ -13,11 +13,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from rlbench.errors import InputError
 from rlbench.machine import usable_cores
+from rlbench.training.envs.batched import BatchedVectorEnv
 
 NEVER = np.iinfo(np.int32).max
 """The pool's own time limit: steps are counted here, for it calls a death in the last one a
@@ -54,19 +53,11 @@ def _difference(env: gym.Env[Any, Any], environment: str) -> str | None:
     return None if same else f"whose '{environment}' has {theirs}, but Gymnasium's has {ours}"
 
 
-class PooledVectorEnv(VectorEnv[Any, Any, Any]):
-    """N environments in one pool; SAME_STEP autoreset, a generator of its own for each."""
-
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}
+class PooledVectorEnv(BatchedVectorEnv):
+    """N environments in one pool, a generator of its own for each."""
 
     def __init__(self, env: gym.Env[Any, Any], environment: str, num_envs: int) -> None:
-        self.num_envs = num_envs
-        self.single_observation_space = env.observation_space
-        self.single_action_space = env.action_space
-        self.observation_space = batch_space(env.observation_space, num_envs)
-        self.action_space = batch_space(env.action_space, num_envs)
-        limit = env.spec.max_episode_steps if env.spec else None
-        self._limit = limit if limit is not None else NEVER
+        super().__init__(env, num_envs)
         self._environment = environment
         self._pool: Any = None
 
