@@ -7,7 +7,7 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 READY := .venv/.ready
 GROUP ?= $(sort $(notdir $(basename $(wildcard config/reference/*.yaml))))
 
-.PHONY: help setup report benchmark reference peers test check format docs lock clean
+.PHONY: help setup report benchmark reference peers test test-docker test-slurm check format docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ peers: setup ## run config/peers.yaml: ours against other libraries', to results
 
 test: setup ## run the test suite
 	$(BIN)/pytest --numprocesses 2
+
+test-docker: setup ## build the image and run it under a Docker engine of its own: root, Debian or Ubuntu
+	$(BIN)/pytest -p no:cacheprovider --capture=no --verbose tests/integration/with_docker.py
+
+test-slurm: setup ## run the smoke grid under a one-node SLURM of its own: root, Debian or Ubuntu
+	$(BIN)/pytest -p no:cacheprovider --capture=no --verbose tests/integration/with_slurm.py
 
 check: setup ## lint, format, types, imports, workflow
 	$(BIN)/ruff check
