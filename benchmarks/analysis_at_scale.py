@@ -19,12 +19,11 @@ import numpy as np
 import tyro
 
 from rlbench.analysis.aggregate import write_plan
-from rlbench.machine import describe
+from rlbench.machine import describe_machine, describe_numerics
 from rlbench.records import (
     RUN_FACTS,
     EpisodeRow,
     EvaluationRow,
-    Machine,
     ResourceRow,
     Row,
     RunFacts,
@@ -33,10 +32,13 @@ from rlbench.records import (
     write_facts,
     write_rows,
 )
+from rlbench.software import describe_software
 from rlbench.spec.config import Benchmark
-from rlbench.spec.grid import Cell, arms, job
+from rlbench.spec.grid import Cell, Devices, arms, job
 from rlbench.spec.job import Job
 from rlbench.spec.plan import Plan, make_plan
+from rlbench.spec.settings import Settings
+from rlbench.training.seeding import stream_seeds
 
 COMMAND = "import sys; from rlbench.cli import main; sys.exit(main())"
 STEPS = 1_000_000
@@ -126,19 +128,24 @@ def make_folder(scale: Scale, folder: Path) -> Plan:
             "thresholds": dict.fromkeys(names, 0.0),
         }
     )
-    plan = make_plan(benchmark, ("cpu",), "config/scale.yaml")
+    plan = make_plan(benchmark, Devices(present=("cpu",)), "config/scale.yaml")
     write_plan(plan, folder)
-    machine = describe()
+    record = {
+        "machine": describe_machine(),
+        "software": describe_software(),
+        "numerics": describe_numerics(compiled=False),
+        "seeds": stream_seeds(0, max(scale.num_envs), PLAYED),
+    }
     made = {seed: write_run(scale, seed, folder / "made" / str(seed)) for seed in SEEDS}
     for cell in plan.cells:
         link(made[cell.seed], folder / "runs" / cell.path)
-        facts = facts_of(scale, job(benchmark, cell), "learning", machine)
+        facts = facts_of(scale, job(benchmark, cell), "learning", record)
         write_facts(facts, folder / "runs" / cell.path / RUN_FACTS)
     for arm in arms(plan.cells):
         place = folder / "throughput" / arm.path
         write_rows(rows_of(TimingRow, {"repeat": 0, "update": np.arange(4)}), TimingRow, place)
         timed = job(benchmark, Cell(**asdict(arm), seed=0))
-        write_facts(facts_of(scale, timed, "throughput", machine), place / RUN_FACTS)
+        write_facts(facts_of(scale, timed, "throughput", record), place / RUN_FACTS)
     return plan
 
 
@@ -198,7 +205,7 @@ def link(files: list[Path], folder: Path) -> None:
 
 
 def facts_of(
-    scale: Scale, run: Job, kind: Literal["learning", "throughput"], machine: Machine
+    scale: Scale, run: Job, kind: Literal["learning", "throughput"], record: dict[str, Settings]
 ) -> RunFacts:
     """The facts of a run that took 100 s."""
     return RunFacts(
@@ -220,7 +227,7 @@ def facts_of(
         started=NOW,
         ended=NOW,
         command="rlbench train",
-        machine=machine,
+        **record,
     )
 
 

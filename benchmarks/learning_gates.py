@@ -26,6 +26,7 @@ from rlbench.errors import InputError, RlbenchError
 from rlbench.records import (
     EvaluationRow,
     Machine,
+    Software,
     UpdateRow,
     read_facts,
     read_rows,
@@ -37,6 +38,11 @@ from rlbench.spec.plan import Plan
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "config" / "reference"
 REFERENCE = ROOT / "docs" / "reference"
+DECISIVE = (
+    "torch", "numpy", "gymnasium", "scipy", "mujoco", "envpool", "stable-baselines3", "sb3-contrib",
+    "sbx-rl", "jax",
+)  # fmt: skip
+"""Packages that the numbers of these runs come from."""
 
 
 # -- the gates ---------------------------------------------------------------------------------
@@ -247,19 +253,24 @@ def require_one_code(tables: Tables, folder: Path) -> None:
 
 def machines(tables: Tables) -> str:
     """Commit, code, machine and versions of the runs, as Markdown lines."""
-    texts = tables.cells["machine"].dropna().unique()
-    found = [_described(Machine.model_validate_json(text)) for text in texts]
+    texts = tables.cells[["machine", "software"]].dropna().drop_duplicates()
+    found = [
+        _described(Machine.model_validate_json(machine), Software.model_validate_json(software))
+        for machine, software in texts.itertuples(index=False)
+    ]
     return "\n".join(f"- {line}" for line in dict.fromkeys(found)) + "\n"
 
 
-def _described(machine: Machine) -> str:
-    changed = ", with uncommitted changes" if machine.git_dirty else ""
+def _described(machine: Machine, software: Software) -> str:
+    changed = ", with uncommitted changes" if software.git_dirty else ""
     gpus = ", ".join(gpu.name for gpu in machine.gpus) or "no GPU"
-    packages = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
+    packages = ", ".join(
+        f"{name} {software.packages[name]}" for name in DECISIVE if name in software.packages
+    )
     return (
-        f"commit `{machine.git_commit[:12]}`{changed}, code `{machine.code_digest}`; "
+        f"commit `{software.git_commit[:12]}`{changed}, code `{software.code_digest}`; "
         f"{machine.cpu_model}, {machine.cpu_cores} cores, {gpus}, {machine.os}; "
-        f"Python {machine.python}, {packages}"
+        f"Python {software.python}, {packages}"
     )
 
 

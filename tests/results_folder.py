@@ -16,15 +16,18 @@ from rlbench.records import (
     EvaluationRow,
     Failure,
     Machine,
+    Numerics,
     ResourceRow,
     RunFacts,
+    Software,
+    StreamSeeds,
     TimingRow,
     UpdateRow,
     write_facts,
     write_rows,
 )
 from rlbench.spec.config import Benchmark
-from rlbench.spec.grid import Arm, Cell, job
+from rlbench.spec.grid import Arm, Cell, Devices, job
 from rlbench.spec.plan import Plan, make_plan
 
 ENVIRONMENT = "Pendulum-v1"
@@ -70,7 +73,7 @@ def make_benchmark(**changes: Any) -> Benchmark:
 
 def plan_of(benchmark: Benchmark) -> Plan:
     """Its plan on a machine that could have both devices."""
-    return make_plan(benchmark, ("cpu", "cuda"), "config/handmade.yaml")
+    return make_plan(benchmark, Devices.both(), "config/handmade.yaml")
 
 
 def handmade(folder: Path) -> Plan:
@@ -240,19 +243,38 @@ def facts_of(plan: Plan, cell: Cell, kind: str, digest: str) -> RunFacts:
             "started": "2026-01-01T00:00:00+00:00",
             "ended": "2026-01-01T00:01:00+00:00",
             "command": "rlbench train",
+            "seeds": StreamSeeds(
+                environments=(1,),
+                evaluation=(2,),
+                initialisation=3,
+                noise=4,
+                shuffling=5,
+                global_generators=6,
+                foreign=7,
+            ),
             "machine": Machine(
                 cpu_model="Abacus <3>",
                 cpu_cores=2,
+                cpu_physical_cores=1,
+                cpu_governor=None,
                 memory_mib=4096,
                 gpus=(),
                 os="Linux",
-                python="3.12",
+                kernel="Linux 6",
+                libc="glibc 2",
+            ),
+            "software": Software(
                 rlbench="0.1.0",
+                python="3.12",
                 packages={"numpy": "2"},
                 environment_variables={},
                 git_commit="0123456789abcdef",
                 git_dirty=False,
+                git_diff_digest=None,
                 code_digest=digest,
+                lock_digest=None,
+                image_digest=None,
             ),
+            "numerics": Numerics(torch=(), numpy_blas="beads", numpy_simd=(), cpp_compiler=None),
         }
     )

@@ -14,8 +14,9 @@ import pytest
 from jobs import job
 from results_folder import handmade
 from rlbench.cli import main
-from rlbench.machine import gpus
+from rlbench.devices import devices_here, gpus
 from rlbench.records import EvaluationRow, read_facts, read_rows
+from rlbench.spec.grid import Devices
 from rlbench.spec.job import Job
 
 CONFIGS = Path(__file__).parents[1] / "config"
@@ -367,6 +368,13 @@ def test_check_refuses_a_vector_mode_that_an_environment_does_not_have(
 
 def test_info_is_the_record_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     run("info")
-    assert json.loads(capsys.readouterr().out)["cpu_cores"] >= 1
+    record = json.loads(capsys.readouterr().out)
+    assert record["machine"]["cpu_cores"] >= 1
+    assert record["software"]["packages"]["torch"]
     run("info", "--devices")
-    assert capsys.readouterr().out.split()[0] == "cpu"
+    said = capsys.readouterr()
+    here = devices_here()
+    assert said.out.split() == list(here.present)
+    assert said.err == "".join(f"{device}: {why}\n" for device, why in here.missing.items())
+    run("info", "--devices", "--json")
+    assert Devices.model_validate_json(capsys.readouterr().out) == here

@@ -7,8 +7,10 @@ from pydantic import ValidationError
 
 from rlbench.errors import InputError
 from rlbench.spec.config import Benchmark, load_benchmark, load_yaml
+from rlbench.spec.grid import Devices
 from rlbench.spec.plan import make_plan
 
+CPU_ONLY = Devices(present=("cpu",), missing={"cuda": "no driver"})
 CONFIGS = Path(__file__).parents[1] / "config"
 GOOD = """
 name: tiny
@@ -89,13 +91,13 @@ def test_a_wrong_config_is_one_message(extra: str, message: str, tmp_path: Path)
         ),
         (
             "devices: [cuda]",
-            "devices: got 'cuda', but PyTorch finds none on this machine; available",
+            "devices: got 'cuda', which cannot be used here: no driver. Available: cpu. Remove",
         ),
     ],
 )
 def test_an_impossible_cell_stops_the_plan(extra: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
-        make_plan(load(tmp_path, extra), ("cpu",), "c.yaml")
+        make_plan(load(tmp_path, extra), CPU_ONLY, "c.yaml")
     assert message in str(error.value)
 
 
@@ -125,15 +127,15 @@ REFERENCE = sorted(path.stem for path in (CONFIGS / "reference").glob("*.yaml"))
 
 @pytest.mark.parametrize(("name", "cells"), [("config", 30), ("smoke", 8)])
 def test_the_shipped_configs_can_be_planned(name: str, cells: int) -> None:
-    plan = make_plan(load_benchmark(CONFIGS / f"{name}.yaml"), ("cpu",), name)
-    assert plan.left_out == ("cuda",)
+    plan = make_plan(load_benchmark(CONFIGS / f"{name}.yaml"), CPU_ONLY, name)
+    assert plan.left_out == {"cuda": "no driver"}
     assert len(plan.cells) == cells
 
 
 @pytest.mark.parametrize("name", REFERENCE)
 def test_the_reference_configs_can_be_planned(name: str) -> None:
     benchmark = load_benchmark(CONFIGS / "reference" / f"{name}.yaml")
-    assert make_plan(benchmark, ("cpu",), name).cells
+    assert make_plan(benchmark, CPU_ONLY, name).cells
     assert benchmark.name == f"reference-{name}"
 
 

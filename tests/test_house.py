@@ -16,7 +16,7 @@ SOURCES = sorted((ROOT / "src" / "rlbench").rglob("*.py"))
     [
         (r"\bperf_counter|\btime\.time|datetime\.now", {"training/stopwatch.py"}),
         (r"manual_seed|SeedSequence\(|random\.seed", {"training/seeding.py"}),
-        (r"\bpsutil\b|\bpynvml\b|import platform", {"machine.py"}),
+        (r"\bpsutil\b|\bpynvml\b|import platform", {"machine.py", "devices.py", "software.py"}),
         (r"\bpickle\b|weights_only=False", set()),
         (r"\.open\(\"w|write_text|write_bytes", {"records.py"}),
     ],

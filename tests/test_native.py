@@ -88,6 +88,7 @@ def test_native_has_the_interface_of_a_vector_environment() -> None:
     for _ in range(200):
         observations, rewards, terminated, truncated, infos = envs.step(envs.action_space.sample())
     assert rewards.shape == terminated.shape == (3,)
+    assert observations.flags.c_contiguous  # as those of single environments, stacked
     assert truncated.all()
     assert envs.observation_space.contains(infos["final_obs"])
     np.testing.assert_array_equal(infos["_final_obs"], [True] * 3)

@@ -43,7 +43,7 @@ def test_the_example_trains_and_its_settings_are_flags(
     code = (
         "import sys; from pathlib import Path; from rlbench.records import read_facts;"
         "facts = read_facts(Path(sys.argv[1])); print(facts.job.algorithm.learning_rate,"
-        "facts.machine.packages['rlbench-reinforce'], 'torch' in sys.modules)"
+        "facts.software.packages['rlbench-reinforce'], 'torch' in sys.modules)"
     )
     read = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],

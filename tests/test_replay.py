@@ -16,6 +16,7 @@ from PIL import Image
 from jobs import job, trained
 from rlbench.errors import InputError, RunFailed
 from rlbench.records import EvaluationRow, read_rows
+from rlbench.spec.grid import Devices
 from rlbench.training import film
 from rlbench.training.evaluate import Outcome
 from rlbench.training.film import Episode, film_episode
@@ -100,11 +101,14 @@ def test_a_run_is_compared_with_what_it_recorded(run: Path, tmp_path: Path) -> N
     assert replay(copy, "last").difference == ""  # the file says from which step it is
     facts = json.loads((run / "run.json").read_text())
     facts["job"]["seed"] = 1
+    cpu_model = facts["machine"]["cpu_model"]
     facts["machine"]["cpu_model"] = "another"
     (copy / "run.json").write_text(json.dumps(facts))
     difference = replay(copy, "last").difference
     assert "2 of 2 differ" in difference
-    assert difference.endswith("Changed since the run: cpu_model")
+    assert difference.endswith(
+        f"Changed since the run: machine.cpu_model: another then, {cpu_model} now"
+    )
 
 
 def test_on_another_device_nothing_is_compared(run: Path, tmp_path: Path) -> None:
@@ -115,7 +119,7 @@ def test_on_another_device_nothing_is_compared(run: Path, tmp_path: Path) -> Non
     facts["job"]["device"] = "cuda"
     (tmp_path / "run.json").write_text(json.dumps(facts))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rlbench.training.replay.present_devices", lambda: ("cpu",))
+        patch.setattr("rlbench.training.replay.devices_here", lambda: Devices(present=("cpu",)))
         done = replay(tmp_path, "last")
     assert (done.device, done.compared, done.outcomes) == ("cpu", False, recorded(run)[1000])
 

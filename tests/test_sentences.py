@@ -135,8 +135,12 @@ def test_a_whole_benchmark_needs_no_caution(tmp_path: Path) -> None:
 
 def test_a_device_left_out_is_said(tmp_path: Path) -> None:
     tables, plan = handmade_tables(tmp_path)
-    found = cautions(tables, plan.model_copy(update={"left_out": ("cuda",)}))
-    assert "The devices are 'auto', and cuda is not on this machine: left out." in found
+    found = cautions(
+        tables, plan.model_copy(update={"left_out": {"cuda": "no NVIDIA driver on this machine"}})
+    )
+    assert (
+        "The devices are 'auto', and cuda is left out: no NVIDIA driver on this machine." in found
+    )
 
 
 def test_mixed_code_is_said(tmp_path: Path) -> None:

@@ -14,9 +14,7 @@ import pytest
 import torch
 
 from jobs import job, repeatable, trained
-from rlbench import machine
 from rlbench.errors import InputError, RunFailed
-from rlbench.machine import code_digest
 from rlbench.records import (
     EpisodeRow,
     EvaluationRow,
@@ -25,6 +23,7 @@ from rlbench.records import (
     read_failure,
     read_rows,
 )
+from rlbench.software import code_digest
 from rlbench.training.checkpoint import load_policy
 from rlbench.training.evaluate import Evaluator
 from rlbench.training.progress import Progress
@@ -192,11 +191,11 @@ def test_provenance_is_taken_before_the_first_step(
     digest = code_digest()
 
     def run_and_edit(session: Session, progress: Progress) -> Log:
-        monkeypatch.setattr(machine, "code_digest", lambda: "edited")
+        monkeypatch.setattr("rlbench.software.code_digest", lambda: "edited")
         return run(session, progress)
 
     monkeypatch.setattr("rlbench.training.train.run", run_and_edit)
-    assert trained(job(), tmp_path).facts.machine.code_digest == digest
+    assert trained(job(), tmp_path).facts.software.code_digest == digest
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
@@ -267,8 +266,8 @@ def test_run_facts_say_what_was_really_used(tmp_path: Path) -> None:
     facts = json.loads((tmp_path / "run.json").read_text())
     assert facts["job"]["batch_size"] == facts["actual_batch"] == 200
     assert (facts["device"], facts["vector_mode"], facts["torch_threads"]) == ("cpu", "sync", 1)
-    assert facts["machine"]["packages"]["torch"] == torch.__version__
-    assert len(facts["machine"]["code_digest"]) == 12
+    assert facts["software"]["packages"]["torch"] == torch.__version__
+    assert len(facts["software"]["code_digest"]) == 12
     assert facts["started"] <= facts["ended"]
 
 

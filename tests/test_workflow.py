@@ -133,7 +133,7 @@ def test_a_failed_cell_is_seen_and_only_it_runs_again(tmp_path: Path) -> None:
         ({"num_envs": [800]}, "num_envs 800 is more than batch_size 400"),
         ({"environments": ["Pendulumm-v1"], "thresholds": {}}, "environment 'Pendulumm-v1': "),
         ({"cpu_threads": 3}, "cpu_threads: got 3, but --cores is 2"),
-        ({"devices": ["cuda"]}, "devices: got 'cuda', but PyTorch finds none"),
+        ({"devices": ["cuda"]}, "devices: got 'cuda', which cannot be used here: "),
     ],
 )
 def test_a_wrong_config_stops_everything_with_one_message(

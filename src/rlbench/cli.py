@@ -6,56 +6,35 @@
 import shlex
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import field, make_dataclass
+from json import dumps
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import tyro
-from pydantic import BaseModel
 
+from rlbench.devices import devices_here
 from rlbench.errors import InputError, RlbenchError, RunFailed
-from rlbench.machine import choose_device, describe, present_devices, usable_cores
+from rlbench.flags import RunFlags, flag_value, flat_flags, job_from, part_of
+from rlbench.machine import describe_machine, usable_cores
 from rlbench.records import PolicyName, write_whole
-from rlbench.spec.algorithms import Count
+from rlbench.software import describe_software
 from rlbench.spec.config import load_benchmark
 from rlbench.spec.grid import Cell, cells, job
-from rlbench.spec.job import Job, RunSettings, Seed, ThroughputJob, VectorMode
+from rlbench.spec.job import Job, ThroughputJob, VectorMode
 from rlbench.spec.plan import Plan, make_plan
 from rlbench.spec.presets import resolve
 from rlbench.spec.registry import ALGORITHMS
-from rlbench.spec.settings import fields_of, parsed, validated
+from rlbench.spec.settings import parsed, validated
 
 if TYPE_CHECKING:
     from rlbench.training.train import Finished
 
 
 TENSORBOARD_HELP = "Write curves too, as the run goes on; `tensorboard --logdir DIR` shows them."
-
-
-class RunFlags(RunSettings):
-    """The flags of one run, besides its algorithm's hyperparameters."""
-
-    env_name: str = "Pendulum-v1"
-    """Gymnasium id, `Name-v0` or `module:Name-v0`."""
-    total_steps: Count | None = None
-    """Budget in environment steps over all environments."""
-    num_episodes: Count | None = None
-    """Budget in finished episodes over all environments; 500 if no budget is given."""
-    num_envs: Count = min(4, usable_cores())
-    """Environments stepped in parallel."""
-    cpu_threads: Count = min(8, usable_cores())
-    """Threads of PyTorch on the CPU; inter-op threads are at most 4 of them."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the networks live; auto is cuda where there is one."""
-    seed: Seed = 42
-    """Root of all random streams."""
-    hidden_dim: Count | None = None
-    """Units of every hidden layer; replaces --hidden-sizes."""
-    output_dir: Path = Path("outputs")
-    """Folder for the files of the run."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,27 +68,28 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 (a
 
 def _train_command(given: list[str]) -> Callable[..., None]:
     """`train` with the flags of the algorithm that is asked for, or `train --job`."""
-    if _flag(given, "job", ""):
+    if flag_value(given, "job", ""):
         return _train_job
-    algorithm = _flag(given, "algorithm", "ppo")
-    settings, _ = resolve(algorithm, _flag(given, "env_name", RunFlags().env_name), {}, "flags")
-    flags = _flat_flags("TrainFlags", RunFlags(), settings, algorithm=algorithm)
+    algorithm = flag_value(given, "algorithm", "ppo")
+    environment = flag_value(given, "env_name", RunFlags().env_name)
+    settings, _ = resolve(algorithm, environment, {}, "flags")
+    flags = flat_flags("TrainFlags", RunFlags(), settings, algorithm=algorithm)
 
     def train(
         flags: tyro.conf.OmitArgPrefixes[flags],  # type: ignore[valid-type]
         tensorboard: Annotated[bool, tyro.conf.arg(help=TENSORBOARD_HELP)] = False,
     ) -> None:
         values: dict[str, Any] = {f: getattr(flags, f) for f in flags.__dataclass_fields__}  # type: ignore[attr-defined]
-        run = validated(RunFlags, _part(values, RunFlags), "flags")
-        hyperparameters = _part(values, ALGORITHMS[algorithm]) | {"name": algorithm}
-        job = _job_from(run, hyperparameters)
+        run = validated(RunFlags, part_of(values, RunFlags), "flags")
+        hyperparameters = part_of(values, ALGORITHMS[algorithm]) | {"name": algorithm}
+        job = job_from(run, hyperparameters)
         _print_summary(_run(job, run.output_dir, tensorboard=tensorboard))
 
     train.__doc__ = f"""Train one policy, from flags or from --job JSON.
 
     Hyperparameters are those of --algorithm {algorithm}; every one is a flag. A flag wins over the
     preset for the environment, the preset over the default; the defaults below are what applies
-    to {algorithm} on {_flag(given, "env_name", RunFlags().env_name)}. For the flags of another
+    to {algorithm} on {environment}. For the flags of another
     algorithm: rlbench train --algorithm {{{",".join(ALGORITHMS)}}} --help.
 
     Writes updates, episodes, evaluations and resources (parquet), policy.pt,
@@ -137,7 +117,7 @@ def _train_job(
 
 def _compare_command(_: list[str]) -> Callable[..., None]:
     """`compare` with the flags of a run and --no-show."""
-    flags = _flat_flags("CompareFlags", RunFlags())
+    flags = flat_flags("CompareFlags", RunFlags())
 
     def compare(flags: tyro.conf.OmitArgPrefixes[flags], no_show: bool = False) -> None:  # type: ignore[valid-type]
         """Train PPO, then TRPO, with the same seed on one environment, and draw both.
@@ -155,7 +135,7 @@ def _compare_command(_: list[str]) -> Callable[..., None]:
 
         values = {f: getattr(flags, f) for f in flags.__dataclass_fields__}  # type: ignore[attr-defined]
         run = validated(RunFlags, values, "flags")
-        jobs = {name: _job_from(run, {"name": name}) for name in ("ppo", "trpo")}
+        jobs = {name: job_from(run, {"name": name}) for name in ("ppo", "trpo")}
         done = {name: _run(j, run.output_dir / name) for name, j in jobs.items()}
         returns = {n: [row.episode_return for row in f.log.episodes] for n, f in done.items()}
         for finished in done.values():
@@ -228,31 +208,6 @@ def _print_summary(finished: "Finished") -> None:
     from rlbench.training.summary import summary_of_run
 
     print(summary_of_run(finished))
-
-
-def _job_from(run: RunFlags, hyperparameters: dict[str, Any]) -> Job:
-    """The job that flags ask for; 500 episodes if they give no budget."""
-    name = hyperparameters["name"]
-    settings, _ = resolve(name, run.env_name, hyperparameters, "flags")
-    values = settings.model_dump()
-    if run.hidden_dim is not None:
-        values["hidden_sizes"] = (run.hidden_dim,) * len(settings.hidden_sizes)
-    no_budget = run.total_steps is None and run.num_episodes is None
-    shared = {key: getattr(run, key) for key in RunSettings.model_fields}
-    return validated(
-        Job,
-        shared
-        | {
-            "environment": run.env_name,
-            "num_envs": run.num_envs,
-            "device": choose_device(run.device),
-            "seed": run.seed,
-            "total_steps": run.total_steps,
-            "num_episodes": 500 if no_budget else run.num_episodes,
-            "algorithm": values,
-        },
-        "flags",
-    )
 
 
 def _save_returns(returns: dict[str, list[float]], path: Path) -> Path:
@@ -339,18 +294,80 @@ def report(
     print(f"wrote {path}")
 
 
+# -- trusting -------------------------------------------------------------------------------------
+
+
+def verify(
+    results: tyro.conf.Positional[Path],
+    cells: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="CELL")] = (),
+    output_dir: Path | None = None,
+) -> None:
+    """Run finished runs again, and say whether they are equal here to the last bit.
+
+    Each is run by the job and under the environment variables that its run.json has, and compared
+    in every column that is not a clock reading. Said too: where the recorded job is not the one
+    that plan and presets give now, and where machine and versions differ from the record.
+
+    Exit code 0: all are equal. 1: one is not, or its job is not the plan's.
+
+    Args:
+        results: Folder of one benchmark, such as results/smoke; or of one run.
+        cells: ALGORITHM/ENVIRONMENT/NUM_ENVS/DEVICE/SEED; by default the first seed of each arm.
+        output_dir: Folder in which to keep the new runs; by default they are thrown away.
+    """
+    from rlbench.verify import verdicts
+
+    with nullcontext(output_dir) if output_dir else tempfile.TemporaryDirectory() as workplace:
+        failed = 0
+        for verdict in verdicts(results, cells, Path(workplace)):
+            print(verdict.text, flush=True)
+            failed += not verdict.passed
+    if failed:
+        raise RunFailed(f"{results}: {failed} of the runs that were repeated cannot be confirmed")
+
+
+def export(results: tyro.conf.Positional[Path], output: Path | None = None) -> None:
+    """Pack a results folder into a zip with a manifest of hashes, to be archived and cited.
+
+    The same files give the same bytes. SHA256SUMS in it lists every file: unpacked, `sha256sum
+    --check SHA256SUMS` says whether they are as they were. Logs and the workflow's own state stay.
+
+    Args:
+        results: Folder of one benchmark, such as results/smoke.
+        output: The file to write; by default the folder's name and .zip, beside it.
+    """
+    from rlbench.archive import export as pack
+
+    target = output or results.resolve().parent / f"{results.resolve().name}.zip"
+    packed = pack(results, target)
+    print(f"wrote {target}: {packed.files:,} files, {packed.runs:,} finished learning runs")
+    print(f"sha256 {packed.sha256}")
+
+
 # -- looking -----------------------------------------------------------------------------------
 
 
-def info(devices: bool = False, environments: tuple[str, ...] = ()) -> None:
-    """Describe this machine as it is recorded with each run.
+def info(devices: bool = False, json: bool = False, environments: tuple[str, ...] = ()) -> None:
+    """Describe this machine and its software as they are recorded with each run.
 
     Args:
-        devices: Print only the devices that a run can use, one per line.
+        devices: Print only the devices that a run can use, one per line; why not the others goes
+            to standard error.
+        json: With --devices: print both as JSON.
         environments: Make each of these once, to see that runs can have them.
     """
     _require_environments(environments)
-    print("\n".join(present_devices()) if devices else describe().model_dump_json(indent=1))
+    if not devices:
+        record = {"machine": describe_machine(), "software": describe_software()}
+        print(dumps({key: part.model_dump(mode="json") for key, part in record.items()}, indent=1))
+        return
+    here = devices_here()
+    if json:
+        print(here.model_dump_json())
+        return
+    print("\n".join(here.present))
+    for device, reason in here.missing.items():
+        print(f"{device}: {reason}", file=sys.stderr)
 
 
 def _require_environments(environments: Sequence[str], mode: VectorMode = "sync") -> None:
@@ -371,7 +388,7 @@ def check(config: tyro.conf.Positional[Path], list_cells: bool = False) -> None:
     """
     from rlbench.spec.estimate import estimate
 
-    plan = make_plan(load_benchmark(config), present_devices(), str(config))
+    plan = make_plan(load_benchmark(config), devices_here(), str(config))
     _require_environments(plan.benchmark.environments, plan.benchmark.vector_mode)
     if list_cells:
         print("\n".join(cell.path for cell in plan.cells))
@@ -390,7 +407,7 @@ def show_job(
     """
     benchmark = load_benchmark(config)
     chosen = Cell.from_path(cell)
-    if chosen not in cells(benchmark, present_devices()):
+    if chosen not in cells(benchmark, devices_here()):
         raise InputError(
             f"got cell '{cell}', which is not in the grid of {config}; "
             f"`rlbench check {config} --list-cells` lists it"
@@ -413,46 +430,6 @@ def _origin_line(key: str, value: Any, origin: str) -> str:
     return f"{key:<34} {value!s:<14} {origin}"
 
 
-# -- flags -------------------------------------------------------------------------------------
-
-
-def _flag(given: Sequence[str], name: str, default: str) -> str:
-    """The value of one flag, before the command line is parsed."""
-    spellings = {f"--{name}", f"--{name.replace('_', '-')}"}
-    for here, following in zip(given, [*given[1:], ""], strict=True):
-        flag, equals, value = here.partition("=")
-        if flag in spellings:
-            return value if equals else following
-    return default
-
-
-def _flat_flags(title: str, *models: BaseModel, algorithm: str = "") -> type[Any]:
-    """One flag per field of the models: its help is the field's sentence, its default the value.
-
-    Ranges are checked afterwards by the models themselves, so that flags and files get the same
-    messages.
-    """
-    flags: list[tuple[str, Any, Any]] = []
-    if algorithm:
-        job_help = "One job as JSON instead of flags; `rlbench show-job --json` prints one."
-        flags.append(("job", Annotated[str, tyro.conf.arg(help=job_help)], field(default="")))
-        names: Any = Literal[tuple(ALGORITHMS)]
-        kind: Any = Annotated[names, tyro.conf.arg(help="Algorithm to train.")]
-        flags.append(("algorithm", kind, field(default=algorithm)))
-    for model in models:
-        for name, info in fields_of(type(model)).items():
-            if name != "name":
-                metavar = "INT" if type(None) in get_args(info.annotation) else None
-                help_text = tyro.conf.arg(help=info.description, metavar=metavar)
-                kind = Annotated[info.annotation, help_text]
-                flags.append((name, kind, field(default=getattr(model, name))))
-    return make_dataclass(title, flags, frozen=True)
-
-
-def _part(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key in model.model_fields}
-
-
 def _command_line() -> str:
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
@@ -466,6 +443,8 @@ COMMANDS: dict[str, Callable[[list[str]], Callable[..., None]]] = {
     "tables": lambda _: tables,
     "figures": lambda _: figures,
     "report": lambda _: report,
+    "verify": lambda _: verify,
+    "export": lambda _: export,
     "info": lambda _: info,
     "check": lambda _: check,
     "show-job": lambda _: show_job,

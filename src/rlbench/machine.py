@@ -1,60 +1,56 @@
-"""Which machine, which versions, which commit, which devices: asked once per run.
+"""Which machine: asked once per run. How PyTorch is set up on it.
 
-Out:     frozen facts for `run.json`; torch is imported only where a GPU driver answers.
+Out:     frozen facts for `run.json`.
 """
 
-import hashlib
 import os
 import platform
 import resource
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
-from rlbench import __version__
-from rlbench.errors import InputError
-from rlbench.records import Gpu, Machine, ResourceRow
-from rlbench.spec.registry import GROUP
+from rlbench.devices import gpus
+from rlbench.records import Machine, Numerics, ResourceRow
 
-if TYPE_CHECKING:
-    import torch
-
-PACKAGES = (
-    "torch", "numpy", "gymnasium", "pyarrow", "pydantic", "pandas", "scipy", "mujoco", "envpool",
-    "stable_baselines3", "sb3_contrib", "sbx-rl", "jax",
-)  # fmt: skip
-"""Packages whose version can change a number; those that bring algorithms are listed too."""
-VARIABLES = (
-    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_THREADING_LAYER",
-    "OMP_PROC_BIND", "KMP_AFFINITY", "GOMP_CPU_AFFINITY", "OPENBLAS_CORETYPE",
-    "CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE",
-)  # fmt: skip
-"""Environment variables that can change a number."""
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "JAX_COMPILATION_CACHE_DIR": "jax"}
 """Variable that says where a compiler keeps its code, and the folder's name in our cache."""
+GOVERNORS = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
 
 
-def describe() -> Machine:
-    """The machine as it is now."""
-    commit, dirty = _git_state()
+def describe_machine() -> Machine:
+    """The machine as it is now; what does not change from run to run."""
     return Machine(
         cpu_model=_cpu_model(),
         cpu_cores=usable_cores(),
+        cpu_physical_cores=psutil.cpu_count(logical=False),
+        cpu_governor=_governor(),
         memory_mib=psutil.virtual_memory().total // 2**20,
         gpus=gpus(),
-        os=platform.platform(),
-        python=platform.python_version(),
-        rlbench=__version__,
-        packages=_package_versions(),
-        environment_variables={v: os.environ[v] for v in VARIABLES if v in os.environ},
-        git_commit=commit,
-        git_dirty=dirty,
-        code_digest=code_digest(),
+        os=_os(),
+        kernel=f"{platform.system()} {platform.release()}",
+        libc=" ".join(platform.libc_ver()),
+        host=platform.node() if os.environ.get("RLBENCH_RECORD_HOST") == "1" else None,
+    )
+
+
+def describe_numerics(compiled: bool) -> Numerics:
+    """The libraries that do a run's arithmetic, and the instructions that they chose here."""
+    import numpy as np
+    import torch
+
+    build = [line.strip(" -") for line in torch.__config__.show().splitlines()[1:]]
+    numpy_build = np.show_config(mode="dicts") or {}
+    blas = numpy_build["Build Dependencies"]["blas"]
+    return Numerics(
+        torch=tuple(line for line in build if line and not line.startswith("Build settings")),
+        numpy_blas=f"{blas['name']} {blas['version']}",
+        numpy_simd=tuple(numpy_build["SIMD Extensions"].get("found", ())),
+        cpp_compiler=_compiler_version() if compiled else None,
     )
 
 
@@ -79,63 +75,10 @@ def resources(since: ResourceRow | None = None) -> ResourceRow:
     )
 
 
-def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that the NVIDIA driver lists; empty without a driver."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        count, driver = pynvml.nvmlDeviceGetCount(), pynvml.nvmlSystemGetDriverVersion()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-        return tuple(
-            Gpu(name=pynvml.nvmlDeviceGetName(h), memory_mib=_gpu_memory_mib(h), driver=driver)
-            for h in handles
-        )
-    except pynvml.NVMLError:
-        return ()
-
-
-def _gpu_memory_mib(handle: object) -> int:
-    """Memory of a GPU; 0 where the driver does not say, as on boards that share the host's."""
-    import pynvml
-
-    try:
-        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // 2**20
-    except pynvml.NVMLError:
-        return 0
-
-
 def usable_cores() -> int:
     """CPU cores that this process may run on."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else psutil.cpu_count() or 1
-
-
-def present_devices() -> tuple[str, ...]:
-    """`cpu`, and `cuda` where PyTorch can use a GPU; torch is imported only if a driver answers."""
-    if not gpus():
-        return ("cpu",)
-    import torch
-
-    return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-
-
-def choose_device(name: str) -> str:
-    """The device for a request: `auto` is cuda where there is one.
-
-    Raises:
-        InputError: cuda is asked for and PyTorch finds none.
-    """
-    present = present_devices()
-    if name == "auto":
-        return present[-1]
-    if name not in present:
-        raise InputError(
-            f"device: got '{name}', but PyTorch finds none on this machine; available: "
-            f"{', '.join(present)}. Use 'auto' or 'cpu', or run on a GPU machine with a CUDA build "
-            "of PyTorch"
-        )
-    return name
 
 
 def configure_torch(cpu_threads: int, matmul_precision: str, deterministic: bool) -> None:
@@ -172,29 +115,18 @@ def use_private_cache() -> None:
             os.environ[variable] = str(folder)
 
 
-def device_label(device: "torch.device") -> str:
-    """A name for a person: `cpu`, or `cuda (NVIDIA …)`."""
-    if device.type == "cpu":
-        return "cpu"
-    import torch
-
-    return f"cuda ({torch.cuda.get_device_name(device)})"
+def compiler() -> str | None:
+    """The C++ compiler that PyTorch's compiler would call; None without one."""
+    names = [os.environ.get("CXX", ""), "g++", "c++", "clang++"]
+    return next((name for name in names if name and shutil.which(name)), None)
 
 
-def code_digest() -> str:
-    """Digest of the code that decides a run's rows: training, settings, and the row schema."""
-    package = Path(__file__).parent
-    silent = {  # they only talk to a person
-        "progress.py", "document.py", "estimate.py", "replay.py", "film.py", "summary.py",
-    }  # fmt: skip
-    folders = [*package.glob("training/**/*.py"), *package.glob("spec/*.py")]
-    sources = [path for path in folders if path.name not in silent]
-    sources += [package / "records.py", package / "machine.py"]
-    digest = hashlib.sha256()
-    for source in sorted(sources):
-        digest.update(source.relative_to(package).as_posix().encode() + b"\0")
-        digest.update(source.read_bytes() + b"\0")
-    return digest.hexdigest()[:12]
+def _compiler_version() -> str | None:
+    name = compiler()
+    if name is None:
+        return None
+    told = subprocess.run([name, "--version"], capture_output=True, text=True, check=False).stdout
+    return told.partition("\n")[0]
 
 
 def _cpu_model() -> str:
@@ -206,30 +138,15 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def _package_versions() -> dict[str, str]:
-    bring = [e.dist.name for e in metadata.entry_points(group=GROUP) if e.dist]
-    found = {}
-    for name in (*PACKAGES, *bring):
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+def _governor() -> str | None:
+    """What sets the clock of the cores that we may use; None where nothing says."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    paths = [Path(GOVERNORS.format(core)) for core in (affinity(0) if affinity else ())]
+    found = {path.read_text().strip() for path in paths if path.is_file()}
+    return ", ".join(sorted(found)) or None
 
 
-def _git_state() -> tuple[str, bool | None]:
-    """Commit and dirty flag of the checkout; `unknown` where the package isn't in one."""
-    here = Path(__file__).parent
-    try:
-        _git(
-            here, "ls-files", "--error-unmatch", Path(__file__).name
-        )  # else it is another's commit
-        commit = _git(here, "rev-parse", "HEAD")
-        return commit, bool(_git(here, "status", "--porcelain", "--untracked-files=no"))
-    except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("RLBENCH_GIT_COMMIT", "unknown"), None
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+def _os() -> str:
+    with suppress(OSError):
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    return platform.platform()

@@ -11,10 +11,11 @@ import io
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, get_args
 
 from rlbench.errors import InputError
 from rlbench.spec.job import Job
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised whenever a column or a fact changes its name, unit or meaning."""
 RUN_FACTS = "run.json"
 FAILURE = "failure.json"
@@ -161,28 +162,82 @@ Row = UpdateRow | EpisodeRow | EvaluationRow | ResourceRow | TimingRow
 
 
 class Gpu(Settings):
-    """One GPU, as the NVIDIA driver describes it."""
+    """One GPU, as the NVIDIA driver describes it; None where it does not say."""
 
     name: str
-    memory_mib: int
+    memory_mib: int | None
+    max_sm_clock_mhz: int | None
+    max_memory_clock_mhz: int | None
+    power_limit_w: int | None
     driver: str
+    driver_cuda: str
+    """Newest CUDA version that the driver runs."""
 
 
 class Machine(Settings):
-    """Hardware, software and code that a run used; no host or user name."""
+    """Hardware and operating system; no user name, and no host name unless asked for."""
 
     cpu_model: str
     cpu_cores: int
+    """Logical cores that the run may use."""
+    cpu_physical_cores: int | None
+    """Of the whole machine."""
+    cpu_governor: str | None
+    """None where the kernel does not say, as in most virtual machines."""
     memory_mib: int
     gpus: tuple[Gpu, ...]
     os: str
-    python: str
+    kernel: str
+    libc: str
+    host: str | None = None
+    """Its name, if RLBENCH_RECORD_HOST is 1."""
+
+
+class Software(Settings):
+    """Code and versions that a run used."""
+
     rlbench: str
+    python: str
     packages: dict[str, str]
+    """Version of every installed package."""
     environment_variables: dict[str, str]
+    """Those that can change a number or a speed, as far as they are set."""
     git_commit: str
     git_dirty: bool | None
+    """Whether tracked files differ from the commit; None outside a checkout."""
+    git_diff_digest: str | None
+    """SHA-256 of that difference (`git diff --binary HEAD`)."""
     code_digest: str
+    """Digest of the source files that decide a run's rows."""
+    lock_digest: str | None
+    """SHA-256 of requirements.lock."""
+    image_digest: str | None
+    """Of the container image: RLBENCH_IMAGE_DIGEST, else SHA-256 of its bill of materials."""
+
+
+class Numerics(Settings):
+    """The libraries that do the arithmetic."""
+
+    torch: tuple[str, ...]
+    """What PyTorch says of its build: BLAS, oneDNN, instruction set, CUDA, cuDNN."""
+    numpy_blas: str
+    numpy_simd: tuple[str, ...]
+    """Instruction sets that NumPy uses here."""
+    cpp_compiler: str | None
+    """What compiled the gradient steps; None in eager mode."""
+
+
+class StreamSeeds(Settings):
+    """The number that each stream of randomness was started with."""
+
+    environments: tuple[int, ...]
+    evaluation: tuple[int, ...]
+    initialisation: int
+    noise: int
+    shuffling: int
+    global_generators: int
+    foreign: int
+    """Of an algorithm of another library."""
 
 
 class RunFacts(Settings):
@@ -215,7 +270,10 @@ class RunFacts(Settings):
     started: str
     ended: str
     command: str
+    seeds: StreamSeeds
     machine: Machine
+    software: Software
+    numerics: Numerics
 
 
 class Failure(Settings):
@@ -319,17 +377,24 @@ def check_version(found: int, path: Path) -> None:
 
 def write_whole(path: Path, content: bytes) -> Path:
     """Put the content at a path so that a reader, even after a crash, sees all of it or nothing."""
+    with replaced_whole(path) as stream:
+        stream.write(content)
+    return path
+
+
+@contextmanager
+def replaced_whole(path: Path) -> Iterator[BinaryIO]:
+    """A stream whose content is at the path once the block has ended, and not at all before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as stream:
-            stream.write(content)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    return path
 
 
 def write_table(table: "pd.DataFrame", path: Path) -> Path:

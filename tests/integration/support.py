@@ -5,13 +5,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import pandas as pd
-
-from rlbench.records import EpisodeRow, EvaluationRow, Row, UpdateRow, read_rows
+from rlbench.records import read_columns
+from rlbench.verify import REPEATED, unequal_columns
 
 ROOT = Path(__file__).parents[2]
-REPEATED: tuple[type[Row], ...] = (UpdateRow, EpisodeRow, EvaluationRow)
-"""Rows of a learning run whose columns, clock readings aside, must repeat."""
 
 
 def run(
@@ -47,17 +44,8 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> No
         time.sleep(0.2)
 
 
-def numbers(folder: Path) -> dict[str, pd.DataFrame]:
-    """Everything of a learning run that must repeat bit by bit, by file."""
-    tables = {kind.file: read_rows(kind, folder) for kind in REPEATED}
-    return {
-        name: table[[column for column in table if not column.endswith("_s")]]
-        for name, table in tables.items()
-    }
-
-
 def assert_same_numbers(one: Path, other: Path) -> None:
     """Two runs agree bit by bit in every column that is not a clock reading."""
-    ones, others = numbers(one), numbers(other)
-    for name, table in ones.items():
-        pd.testing.assert_frame_equal(table, others[name], check_exact=True)
+    for kind in REPEATED:
+        unequal = list(unequal_columns(read_columns(kind, one), read_columns(kind, other)))
+        assert not unequal, f"{kind.file} of {one} and {other}: {unequal}"

@@ -13,6 +13,7 @@ from rlbench.errors import InputError
 from rlbench.spec import grid
 from rlbench.spec.config import load_benchmark
 from rlbench.spec.plan import make_plan
+from rlbench.spec.settings import parsed
 
 min_version("9.13")
 
@@ -28,7 +29,7 @@ def config_file():
 
 
 def devices_here(environments):
-    """What `devices: auto` may become; each environment is made once to see that it can be had.
+    """What a run can use; each environment is made once to see that it can be had.
 
     Asked in a process of its own: neither torch nor Gymnasium is imported here.
     """
@@ -38,6 +39,7 @@ def devices_here(environments):
         "rlbench.cli",
         "info",
         "--devices",
+        "--json",
         "--environments",
     ]
     asked = subprocess.run([*command, *environments], capture_output=True, text=True)
@@ -45,7 +47,7 @@ def devices_here(environments):
         raise InputError(
             f"{SOURCE}: {asked.stderr.removeprefix('rlbench: error: ').strip()}"
         )
-    return tuple(asked.stdout.split())
+    return parsed(grid.Devices, asked.stdout, "rlbench info")
 
 
 def total_cores():
@@ -78,6 +80,8 @@ def load_plan():
 
 
 PLAN = load_plan()
+for device, reason in PLAN.left_out.items() if workflow.is_main_process else ():
+    print(f"rlbench: {device} is left out: {reason}", file=sys.stderr)
 CELLS = {cell.path: cell for cell in PLAN.cells}
 ARMS = {arm.path: arm for arm in grid.arms(PLAN.cells)}
 RESULTS = Path(

@@ -165,10 +165,11 @@ def _state(cell: Cell, facts: RunFacts | None, folder: Path) -> dict[str, object
         "vector_mode": facts.vector_mode,
         "compiled": "yes" if facts.compiled else "no",
         "torch_threads": facts.torch_threads,
-        "code_digest": facts.machine.code_digest,
+        "code_digest": facts.software.code_digest,
         "ended": facts.ended,
         "job": facts.job.model_dump_json(),
         "machine": facts.machine.model_dump_json(),
+        "software": facts.software.model_dump_json(),
     }
 
 
@@ -181,7 +182,10 @@ def _absent(status: str, reason: str) -> dict[str, object]:
     numbers = (
         "actual_steps", "actual_batch", "episodes", "updates", "wall_s", "setup_s", "torch_threads",
     )  # fmt: skip
-    words = ("device_used", "vector_mode", "compiled", "code_digest", "ended", "job", "machine")
+    words = (
+        "device_used", "vector_mode", "compiled", "code_digest", "ended", "job", "machine",
+        "software",
+    )  # fmt: skip
     return (
         {"status": status, "reason": reason}
         | dict.fromkeys(numbers, float("nan"))
@@ -232,7 +236,7 @@ def _timings(planned: list[Arm], folder: Path) -> pd.DataFrame:
         _Timed(
             **asdict(arm),
             warmup_updates=facts.warmup_updates,
-            code_digest=facts.machine.code_digest,
+            code_digest=facts.software.code_digest,
         )
         for arm, facts in found.items()
     ]

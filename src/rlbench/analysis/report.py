@@ -90,7 +90,7 @@ def write_report(
         every_cell=_cells(TABLES["cells"](tables, plan).drop(columns="reason")),
         absent=_cells(_absent(tables)),
         reproduce=_reproduce(plan, tables),
-        machines=_machines(tables),
+        records={name: _distinct(tables, name) for name in ("machine", "software")},
         config=yaml.safe_dump(plan.benchmark.model_dump(mode="json"), sort_keys=False),
     )
     write_whole(path, page.encode())
@@ -99,11 +99,11 @@ def write_report(
 def _summary(plan: Plan, tables: Tables) -> str:
     """The title line: date, commit, machine, n of N."""
     done = tables.cells[tables.cells["status"] == "ok"]
-    machine = json.loads(done["machine"].iloc[-1])
+    machine, software = (json.loads(done[part].iloc[-1]) for part in ("machine", "software"))
     gpu = ", ".join(g["name"] for g in machine["gpus"]) or "no GPU"
-    dirty = " with changes" if machine["git_dirty"] else ""
+    dirty = " with changes" if software["git_dirty"] else ""
     return (
-        f"{str(done['ended'].max())[:10]} · commit {machine['git_commit'][:10]}{dirty} · "
+        f"{str(done['ended'].max())[:10]} · commit {software['git_commit'][:10]}{dirty} · "
         f"{machine['cpu_model']} ({machine['cpu_cores']} cores), {gpu} · "
         f"{len(done)} of {len(tables.cells)} cells · {len(plan.benchmark.seeds)} seeds · "
         f"{plan.benchmark.total_steps:,} steps each"
@@ -176,7 +176,7 @@ def _sections(pictures: list[Picture]) -> Mapping[str, list[Picture]]:
 def _reproduce(plan: Plan, tables: Tables) -> list[tuple[str, str]]:
     """What to type to have it again."""
     done = tables.cells[tables.cells["status"] == "ok"].iloc[0]
-    commit = json.loads(done["machine"])["git_commit"]
+    commit = json.loads(done["software"])["git_commit"]
     cell = "/".join(slug(done[name]) for name in CELL)
     config = shlex.quote(plan.config or "config.yaml")
     return [
@@ -186,7 +186,6 @@ def _reproduce(plan: Plan, tables: Tables) -> list[tuple[str, str]]:
     ]
 
 
-def _machines(tables: Tables) -> list[dict[str, Any]]:
-    """Each machine that ran a cell, as recorded."""
-    distinct = tables.cells["machine"].dropna().unique()
-    return [json.loads(text) for text in distinct]
+def _distinct(tables: Tables, column: str) -> list[dict[str, Any]]:
+    """Each machine, or state of the software, that ran a cell, as recorded."""
+    return [json.loads(text) for text in tables.cells[column].dropna().unique()]

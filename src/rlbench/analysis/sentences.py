@@ -36,9 +36,10 @@ def cautions(tables: Tables, plan: Plan) -> list[str]:
     if absent:
         parts = ", ".join(f"{n} {state}" for state, n in states.items() if state != "ok")
         found.append(f"{absent} of {len(tables.cells)} cells have no result ({parts}): see below.")
-    if plan.left_out:
-        devices = ", ".join(plan.left_out)
-        found.append(f"The devices are 'auto', and {devices} is not on this machine: left out.")
+    found += [
+        f"The devices are 'auto', and {device} is left out: {reason}."
+        for device, reason in plan.left_out.items()
+    ]
     finished = tables.cells[tables.cells["status"] == "ok"].groupby(ARM).size()
     if len(finished) and finished.min() <= FEW_SEEDS:
         where = "per arm" if finished.min() == finished.max() else "in some arms"

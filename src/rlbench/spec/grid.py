@@ -13,7 +13,7 @@ from rlbench.errors import InputError
 from rlbench.spec.config import Benchmark
 from rlbench.spec.job import Job, RunSettings, ThroughputJob, Timing
 from rlbench.spec.presets import resolve
-from rlbench.spec.settings import validated
+from rlbench.spec.settings import Settings, validated
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,6 +60,11 @@ class Cell(Arm):
     seed: int
 
     @property
+    def short(self) -> str:
+        """`ppo/Pendulum-v1/8/cpu/0`, as a person types it."""
+        return "/".join(slug(value) for value in astuple(self))
+
+    @property
     def arm(self) -> Arm:
         """The cell without its seed."""
         return Arm(self.algorithm, self.environment, self.num_envs, self.device)
@@ -75,8 +80,21 @@ def unslug(text: str) -> str:
     return unquote(text)
 
 
+class Devices(Settings):
+    """What a run can use on a machine."""
+
+    present: tuple[str, ...]
+    missing: dict[str, str] = {}
+    """Device that cannot be used, and why not."""
+
+    @classmethod
+    def both(cls) -> "Devices":
+        """A machine with everything."""
+        return cls(present=("cpu", "cuda"))
+
+
 def expand_devices(
-    devices: tuple[str, ...], present: tuple[str, ...], source: str = "config"
+    devices: tuple[str, ...], here: Devices, source: str = "config"
 ) -> tuple[str, ...]:
     """The devices to run on: `auto` becomes what this machine has.
 
@@ -84,16 +102,17 @@ def expand_devices(
         InputError: a device is asked for by name and is not present.
     """
     named = [device for device in devices if device != "auto"]
-    missing = [device for device in named if device not in present]
+    missing = [device for device in named if device not in here.present]
     if missing:
+        name = missing[0]
         raise InputError(
-            f"{source}: devices: got '{missing[0]}', but PyTorch finds none on this machine; "
-            f"available: {', '.join(present)}. Remove '{missing[0]}' from `devices` or use 'auto'"
+            f"{source}: devices: got '{name}', which cannot be used here: {here.missing[name]}. "
+            f"Available: {', '.join(here.present)}. Remove '{name}' from `devices` or use 'auto'"
         )
-    return tuple(dict.fromkeys([*named, *(present if "auto" in devices else ())]))
+    return tuple(dict.fromkeys([*named, *(here.present if "auto" in devices else ())]))
 
 
-def cells(benchmark: Benchmark, present: tuple[str, ...]) -> list[Cell]:
+def cells(benchmark: Benchmark, here: Devices) -> list[Cell]:
     """Every cell of the grid, in the order of the axes.
 
     Raises:
@@ -103,7 +122,7 @@ def cells(benchmark: Benchmark, present: tuple[str, ...]) -> list[Cell]:
         benchmark.algorithms,
         benchmark.environments,
         benchmark.num_envs,
-        expand_devices(benchmark.devices, present),
+        expand_devices(benchmark.devices, here),
         benchmark.seeds,
     )
     return [Cell(*values) for values in axes]

@@ -1,11 +1,11 @@
 """What is to be run: a benchmark on the devices of one machine.
 
-In:      a Benchmark and the devices present.
+In:      a Benchmark and the devices here.
 Out:     a frozen Plan, every cell of which has been tried as a Job; its JSON goes with the results.
 """
 
 from rlbench.spec.config import Benchmark
-from rlbench.spec.grid import Cell, cells, expand_devices, job
+from rlbench.spec.grid import Cell, Devices, cells, expand_devices, job
 from rlbench.spec.settings import Settings
 
 
@@ -15,29 +15,28 @@ class Plan(Settings):
     benchmark: Benchmark
     devices: tuple[str, ...]
     """Devices of the grid."""
-    left_out: tuple[str, ...] = ()
-    """Devices that `auto` would have used, but that are not on the machine."""
+    left_out: dict[str, str] = {}
+    """Device that `auto` would have used, and why it cannot be."""
     config: str = ""
     """The file it came from."""
 
     @property
     def cells(self) -> list[Cell]:
         """Every cell that is to be run."""
-        return cells(self.benchmark, self.devices)
+        return cells(self.benchmark, Devices(present=self.devices))
 
 
-def make_plan(benchmark: Benchmark, present: tuple[str, ...], config: str) -> Plan:
+def make_plan(benchmark: Benchmark, here: Devices, config: str) -> Plan:
     """The plan of a benchmark.
 
     Raises:
         InputError: a device that is not here, or a cell that cannot run.
     """
-    devices = expand_devices(benchmark.devices, present, config)
-    wanted = {"cpu", "cuda"} if "auto" in benchmark.devices else set()
+    devices = expand_devices(benchmark.devices, here, config)
     plan = Plan(
         benchmark=benchmark,
         devices=devices,
-        left_out=tuple(sorted(wanted - set(devices))),
+        left_out=here.missing if "auto" in benchmark.devices else {},
         config=config,
     )
     for cell in plan.cells:

@@ -13,9 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from rlbench.devices import devices_here
 from rlbench.errors import InputError
-from rlbench.machine import configure_torch, describe, present_devices
+from rlbench.machine import configure_torch, describe_machine
+from rlbench.provenance import differences
 from rlbench.records import POLICIES, EvaluationRow, PolicyName, RunFacts, read_facts, read_rows
+from rlbench.software import describe_software
 from rlbench.spec.job import Job
 from rlbench.training.checkpoint import Snapshot, load_policy
 from rlbench.training.distributions import Distribution
@@ -23,9 +26,6 @@ from rlbench.training.evaluate import Evaluator, Outcome
 from rlbench.training.film import Episode, film_episode, require_film
 from rlbench.training.policy import Actor, Critic, make_actor_critic
 from rlbench.training.seeding import open_streams, seed_globals
-
-DECISIVE = ("cpu_model", "gpus", "packages", "code_digest")
-"""Facts about a machine without which the last bit of a number may be another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def loaded(
     """
     facts = _learning(folder)
     job = facts.job
-    device = torch.device(job.device if job.device in present_devices() else "cpu")
+    device = torch.device(job.device if job.device in devices_here().present else "cpu")
     configure_torch(job.cpu_threads, job.matmul_precision, job.deterministic == "always")
     chosen = evaluation_seeds(job, job.eval_episodes) if seeds is None else seeds
     with Evaluator(job, chosen, device) as evaluator:
@@ -179,10 +179,12 @@ def _difference(outcomes: list[Outcome], recorded: list[Outcome], facts: RunFact
     """What a person should know if the episodes are not those recorded; empty if they are."""
     if outcomes == recorded:
         return ""
-    then, now = facts.machine, describe()
-    changed = [name for name in DECISIVE if getattr(then, name) != getattr(now, name)]
+    changed = [
+        *differences(facts.machine, describe_machine(), "machine"),
+        *differences(facts.software, describe_software(), "software"),
+    ]
     differing = sum(o != r for o, r in zip(outcomes, recorded, strict=False))
     return (
         f"the episodes are not those that the run recorded: {differing} of {len(recorded)} differ. "
-        f"Changed since the run: {', '.join(changed) or 'nothing that run.json knows of'}"
+        f"Changed since the run: {'; '.join(changed) or 'nothing that run.json knows of'}"
     )

@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 
+from rlbench.devices import choose_device, device_label
 from rlbench.errors import InputError, RlbenchError
-from rlbench.machine import choose_device, configure_torch, describe, device_label
-from rlbench.records import FAILURE, Failure, Machine, RunFacts, write_facts
+from rlbench.machine import configure_torch, describe_machine, describe_numerics
+from rlbench.records import FAILURE, Failure, Machine, RunFacts, Software, write_facts
+from rlbench.software import describe_software
 from rlbench.spec.job import Job
 from rlbench.training.algorithms import make_learner, named, wants_compiled
 from rlbench.training.algorithms.learner import Agent, Gatherer, Learner, example_batch
@@ -42,7 +44,8 @@ class Session:
     compile_s: float
     """Seconds to make the compiled program; 0 in eager mode."""
     machine: Machine
-    """As it was before the first step."""
+    software: Software
+    """Both as they were before the first step."""
 
     def facts(self, **measured: Any) -> RunFacts:
         """The facts of this run, given what only its loop knows."""
@@ -57,7 +60,10 @@ class Session:
             ended=utc_now(),
             compiled=self.compile_s > 0,
             compile_s=self.compile_s,
+            seeds=self.streams.seeds,
             machine=self.machine,
+            software=self.software,
+            numerics=describe_numerics(compiled=self.compile_s > 0),
             **measured,
         )
 
@@ -116,7 +122,7 @@ def opened(job: Job) -> Iterator[Session]:
     Raises:
         InputError: the device, the environment or its spaces cannot be had; nothing has started.
     """
-    machine, started = describe(), utc_now()
+    machine, software, started = describe_machine(), describe_software(), utc_now()
     device = torch.device(choose_device(job.device))
     configure_torch(job.cpu_threads, job.matmul_precision, job.deterministic == "always")
     stopwatch = Stopwatch(device)
@@ -145,4 +151,5 @@ def opened(job: Job) -> Iterator[Session]:
             stopwatch=stopwatch,
             started=started,
             machine=machine,
+            software=software,
         )

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from rlbench.devices import device_label
 from rlbench.errors import RunFailed
-from rlbench.machine import device_label, resources
+from rlbench.machine import resources
 from rlbench.records import (
     NAN,
     POLICIES,
