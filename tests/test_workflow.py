@@ -149,6 +149,32 @@ def test_a_wrong_config_stops_everything_with_one_message(
     assert not (tmp_path / "tiny").exists()
 
 
+SLURM = ("--dry-run", "--jobs", "2", "--profile", str(ROOT / "profiles" / "slurm"))
+
+
+def test_named_devices_are_taken_as_they_are_if_jobs_run_elsewhere(tmp_path: Path) -> None:
+    """No GPU is needed where a workflow starts; its jobs ask for one.
+
+    Memory is 2,000 + 2,000, two environment processes of 128, and 400 transitions of 8 KiB.
+    """
+    planned = snakemake(tmp_path, *SLURM, devices=["cuda"])
+    assert jobs_of(planned)["train"] == 4
+    cells = [line for line in planned.stdout.splitlines() if "gpu=1" in line]
+    assert len(cells) == 4 + 2
+    assert all("mem_mb=4259" in line and "runtime=11" in line for line in cells)
+    assert sum("slurm_extra=--exclusive" in line for line in cells) == 2
+
+
+def test_auto_is_refused_if_jobs_run_elsewhere(tmp_path: Path) -> None:
+    done = snakemake(tmp_path, *SLURM, devices=["auto"])
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if line.startswith("rlbench: error: ")]
+    assert len(errors) == 1
+    assert "devices: got 'auto', but the jobs run on other machines" in errors[0]
+    assert "--config devices=cpu" in errors[0]
+    assert jobs_of(snakemake(tmp_path, "--dry-run", "--jobs", "2", devices=["auto"]))["train"] == 4
+
+
 def test_a_cell_repeats_outside_the_workflow(finished: Path, tmp_path: Path) -> None:
     """The command that the page gives for one cell makes the same rows."""
     config = finished / "config.yaml"

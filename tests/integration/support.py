@@ -51,7 +51,7 @@ def numbers(folder: Path) -> dict[str, pd.DataFrame]:
     """Everything of a learning run that must repeat bit by bit, by file."""
     tables = {kind.file: read_rows(kind, folder) for kind in REPEATED}
     return {
-        name: table[[column for column in table if not column.endswith("_s")]]
+        name: table[[column for column in table if not str(column).endswith("_s")]]
         for name, table in tables.items()
     }
 
