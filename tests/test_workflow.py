@@ -119,7 +119,7 @@ def test_a_failed_cell_is_seen_and_only_it_runs_again(tmp_path: Path) -> None:
     page = (results / "partial" / "report.html").read_text()
     assert "1 of 2 cells" in page
     assert "raised ValueError at step 50: the probe&#39;s own words" in page
-    broken = results / "runs" / "algorithm~ppo" / "environment~probes%3ARaise50-v0"
+    broken = results / "runs" / "algorithm~ppo" / "environment~probes+3ARaise50-v0"
     assert not list(broken.rglob("*.parquet"))
     again = snakemake(tmp_path, "--dry-run", algorithms=["ppo"], **grid, **throughput)
     assert jobs_of(again)["train"] == 1
