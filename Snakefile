@@ -7,8 +7,16 @@ include: "workflow/rules/common.smk"
 container: PLAN.benchmark.container
 
 
-localrules:
+localrules:  # seconds each; on a cluster they run where the workflow was started
     all,
+    aggregate,
+    tables,
+    figures,
+    page,
+
+
+resource_scopes:
+    gpu="local",  # `resources: [gpu=1]` limits one machine, not the jobs sent to others
 
 
 rule all:

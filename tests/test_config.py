@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from rlbench.errors import InputError
 from rlbench.spec.config import Benchmark, load_benchmark, load_yaml
 from rlbench.spec.grid import Devices
-from rlbench.spec.plan import make_plan
+from rlbench.spec.plan import make_plan, named_devices
 
 CPU_ONLY = Devices(present=("cpu",), missing={"cuda": "no driver"})
 CONFIGS = Path(__file__).parents[1] / "config"
@@ -99,6 +99,14 @@ def test_an_impossible_cell_stops_the_plan(extra: str, message: str, tmp_path: P
     with pytest.raises(InputError) as error:
         make_plan(load(tmp_path, extra), CPU_ONLY, "c.yaml")
     assert message in str(error.value)
+
+
+def test_devices_of_other_machines_must_be_named(tmp_path: Path) -> None:
+    """A config without devices means `auto`, which only the machine itself can resolve."""
+    assert named_devices(load(tmp_path, "devices: [cuda, cpu]"), "c.yaml").present == ("cuda", "cpu")
+    for extra in ("", "devices: [cpu, auto]"):
+        with pytest.raises(InputError, match=r"^c.yaml: devices: got 'auto'.*devices=cpu$"):
+            named_devices(load(tmp_path, extra), "c.yaml")
 
 
 def test_a_missing_or_empty_file_is_named(tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ def test_every_environment_is_within_its_axes(tmp_path: Path) -> None:
         assert ((low < points) & (points < high)).all()
     assert [axes.get_title() for axes in panels(found["phases"])] == names
     assert all(len(bars(axes)) == 4 * 8 for axes in panels(found["phases"]))
-    assert "diagnostics-module%3ASlower%2FEnv-v0" in found
+    assert "diagnostics-module+3ASlower+2FEnv-v0" in found
 
 
 def test_a_comparison_by_hand() -> None:

@@ -41,7 +41,7 @@ def test_the_grid_is_the_product_of_the_axes() -> None:
 
 
 @pytest.mark.parametrize(
-    "environment", ["Pendulum-v1", "ALE/Pong-v5", "module.sub:Env-v0", "a~b c%2F", "é/../x"]
+    "environment", ["Pendulum-v1", "ALE/Pong-v5", "module.sub:Env-v0", "a~b c%2F", "é/../x", "a+3A"]
 )
 def test_paths_are_cells_and_cells_are_paths(environment: str) -> None:
     cell = Cell("ppo", environment, 8, "cpu", 3)

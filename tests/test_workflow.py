@@ -119,7 +119,7 @@ def test_a_failed_cell_is_seen_and_only_it_runs_again(tmp_path: Path) -> None:
     page = (results / "partial" / "report.html").read_text()
     assert "1 of 2 cells" in page
     assert "raised ValueError at step 50: the probe&#39;s own words" in page
-    broken = results / "runs" / "algorithm~ppo" / "environment~probes%3ARaise50-v0"
+    broken = results / "runs" / "algorithm~ppo" / "environment~probes+3ARaise50-v0"
     assert not list(broken.rglob("*.parquet"))
     again = snakemake(tmp_path, "--dry-run", algorithms=["ppo"], **grid, **throughput)
     assert jobs_of(again)["train"] == 1
@@ -147,6 +147,32 @@ def test_a_wrong_config_stops_everything_with_one_message(
     assert str(tmp_path / "config.yaml") in errors[0]
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "tiny").exists()
+
+
+SLURM = ("--dry-run", "--jobs", "2", "--profile", str(ROOT / "profiles" / "slurm"))
+
+
+def test_named_devices_are_taken_as_they_are_if_jobs_run_elsewhere(tmp_path: Path) -> None:
+    """No GPU is needed where a workflow starts; its jobs ask for one.
+
+    Memory is 2,000 + 2,000, two environment processes of 128, and 400 transitions of 8 KiB.
+    """
+    planned = snakemake(tmp_path, *SLURM, devices=["cuda"])
+    assert jobs_of(planned)["train"] == 4
+    cells = [line for line in planned.stdout.splitlines() if "gpu=1" in line]
+    assert len(cells) == 4 + 2
+    assert all("mem_mb=4259" in line and "runtime=11" in line for line in cells)
+    assert sum("slurm_extra=--exclusive" in line for line in cells) == 2
+
+
+def test_auto_is_refused_if_jobs_run_elsewhere(tmp_path: Path) -> None:
+    done = snakemake(tmp_path, *SLURM, devices=["auto"])
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if line.startswith("rlbench: error: ")]
+    assert len(errors) == 1
+    assert "devices: got 'auto', but the jobs run on other machines" in errors[0]
+    assert "--config devices=cpu" in errors[0]
+    assert jobs_of(snakemake(tmp_path, "--dry-run", "--jobs", "2", devices=["auto"]))["train"] == 4
 
 
 def test_a_cell_repeats_outside_the_workflow(finished: Path, tmp_path: Path) -> None:

@@ -3,16 +3,20 @@
 import shlex
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import pandas as pd
+from snakemake.cli import parse_args
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace, min_version
+from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from rlbench.errors import InputError
-from rlbench.spec import grid
+from rlbench.spec import grid, requests
 from rlbench.spec.config import load_benchmark
-from rlbench.spec.plan import make_plan
+from rlbench.spec.plan import make_plan, named_devices
 from rlbench.spec.settings import parsed
 
 min_version("9.13")
@@ -26,6 +30,23 @@ def config_file():
     """The last --configfile, or config/config.yaml."""
     given = workflow.overwrite_configfiles
     return Path(given[-1]) if given else ROOT / "config" / "config.yaml"
+
+
+def jobs_run_elsewhere():
+    """Whether an executor sends the jobs to other machines, or this is one of them, arrived there.
+
+    Snakemake chooses its executor after it has read the Snakefile, so the command line and the
+    profiles are asked; every executor that sends jobs away needs --jobs, which is `nodes` here.
+    """
+    if workflow.remote_exec:
+        return True
+    if workflow.nodes is None:
+        return False
+    # Profiles are looked for from there, and named on stderr, a second time.
+    with chdir(workflow.rundir), redirect_stderr(StringIO()):
+        _, given = parse_args(None)
+    plugin = ExecutorPluginRegistry().get_plugin(given.executor or "local")
+    return plugin.common_settings.non_local_exec
 
 
 def devices_here(environments):
@@ -53,20 +74,34 @@ def devices_here(environments):
 def total_cores():
     """The cores of --cores; None on a cluster, where each job has its own."""
     try:
-        return workflow.cores
+        return None if ELSEWHERE else workflow.cores
     except WorkflowError:
         return None
 
 
+def plan_devices(benchmark):
+    """What is on this machine; of jobs that run elsewhere, what the config names.
+
+    The environments are made once where the workflow starts, not again in each of its jobs.
+    """
+    if not ELSEWHERE:
+        return devices_here(benchmark.environments)
+    named = named_devices(benchmark, SOURCE)
+    if not workflow.remote_exec:
+        devices_here(benchmark.environments)
+    return named
+
+
 CONFIG = config_file()
 SOURCE = str(CONFIG.relative_to(ROOT) if CONFIG.is_relative_to(ROOT) else CONFIG)
+ELSEWHERE = jobs_run_elsewhere()
 
 
 def load_plan():
     """The plan of the config, or one message and exit code 2."""
     try:
         benchmark = load_benchmark(CONFIG, workflow.config_settings.config)
-        plan = make_plan(benchmark, devices_here(benchmark.environments), SOURCE)
+        plan = make_plan(benchmark, plan_devices(benchmark), SOURCE)
         cores = total_cores()
         if cores is not None and cores < benchmark.cpu_threads:
             raise InputError(
@@ -118,21 +153,49 @@ def arm_of(wildcards):
     return ARMS[ARM_SPACE.wildcard_pattern.format(**wildcards)]
 
 
+def train_job(wildcards):
+    """The job of a cell."""
+    return grid.job(PLAN.benchmark, cell_of(wildcards), SOURCE)
+
+
+def throughput_job(wildcards):
+    """The speed measurement of an arm."""
+    return grid.throughput_job(PLAN.benchmark, arm_of(wildcards), SOURCE)
+
+
 def job_json(wildcards):
     """The job of a cell: a change of any value in it makes this cell, and no other, run again."""
-    return grid.job(PLAN.benchmark, cell_of(wildcards), SOURCE).model_dump_json()
+    return train_job(wildcards).model_dump_json()
 
 
 def throughput_json(wildcards):
     """The speed measurement of an arm."""
-    return grid.throughput_job(
-        PLAN.benchmark, arm_of(wildcards), SOURCE
-    ).model_dump_json()
+    return throughput_job(wildcards).model_dump_json()
 
 
 def gpus(wildcards):
     """GPUs that a job needs."""
     return 1 if wildcards.device == "cuda" else 0
+
+
+def train_memory_mb(wildcards, attempt):
+    """Memory that a scheduler is asked for; without --resources mem_mb=N it limits nothing here."""
+    return requests.memory_mb(train_job(wildcards), attempt)
+
+
+def train_minutes(wildcards, attempt):
+    """Time after which a scheduler may end a learning run; here nothing does."""
+    return requests.learning_minutes(train_job(wildcards), attempt)
+
+
+def throughput_memory_mb(wildcards, attempt):
+    """The same for a speed measurement."""
+    return requests.memory_mb(throughput_job(wildcards).job, attempt)
+
+
+def throughput_minutes(wildcards, attempt):
+    """The same for a speed measurement."""
+    return requests.throughput_minutes(throughput_job(wildcards), attempt)
 
 
 def whole_machine(wildcards):

@@ -11,6 +11,9 @@ rule throughput:
     threads: whole_machine
     resources:
         gpu=gpus,
+        mem_mb=throughput_memory_mb,
+        runtime=throughput_minutes,
+        slurm_extra="--exclusive",  # the whole node, as here the whole machine
     params:
         job=throughput_json,
         folder=subpath(output[0], parent=True),

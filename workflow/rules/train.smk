@@ -15,6 +15,8 @@ rule train:
     threads: cell_threads
     resources:
         gpu=gpus,
+        mem_mb=train_memory_mb,
+        runtime=train_minutes,
     params:
         job=job_json,
         folder=subpath(output[0], parent=True),

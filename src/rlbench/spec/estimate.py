@@ -1,11 +1,13 @@
 """How long a benchmark takes and how much it writes, before it runs.
 
-In:      a Benchmark and its cells.
-Out:     a few lines for a person. Rough on purpose: the rates are of one machine and one task.
+In:      a Benchmark and its cells, or one job of them.
+Out:     a few lines for a person, or seconds. Rough on purpose: the rates are of one machine and
+         one task.
 """
 
 from rlbench.spec.config import Benchmark
 from rlbench.spec.grid import Cell, arms
+from rlbench.spec.job import RunSettings, Timing
 
 STEPS_PER_S = {"ppo": 2700, "trpo": 4400}
 """Training steps per second: Pendulum-v1, 8 environments, batch 2,000, two layers of 128, one
@@ -21,14 +23,14 @@ STEPS_PER_EPISODE = 200
 
 def estimate(benchmark: Benchmark, grid: list[Cell], cores: int) -> str:
     """Cells, time and disk of a benchmark on so many cores."""
-    learning_s = sum(_learning_s(benchmark, cell) for cell in grid)
-    timing_s = 0.0
+    learning_s = sum(learning_time_s(c.algorithm, benchmark.total_steps, benchmark) for c in grid)
     measured = arms(grid) if benchmark.throughput.measure == "always" else []
-    for arm in measured:
-        timing = benchmark.throughput
-        updates = timing.repeats * (timing.warmup_updates + timing.updates)
-        batch = benchmark.batch_size_for(arm.num_envs)
-        timing_s += START_S + updates * batch / _rate(arm.algorithm)
+    timing_s = sum(
+        throughput_time_s(
+            arm.algorithm, benchmark.batch_size_for(arm.num_envs), benchmark.throughput
+        )
+        for arm in measured
+    )
     parallel = max(1, cores // benchmark.cpu_threads)
     total_s = learning_s / parallel + timing_s
     episodes = benchmark.total_steps / STEPS_PER_EPISODE
@@ -41,16 +43,22 @@ def estimate(benchmark: Benchmark, grid: list[Cell], cores: int) -> str:
     )
 
 
+def learning_time_s(algorithm: str, total_steps: float, run: RunSettings) -> float:
+    """Wall time of one learning run, from its start to its end."""
+    evaluations = 1 + total_steps / run.eval_every_steps
+    evaluation_steps = evaluations * run.eval_episodes * STEPS_PER_EPISODE
+    return START_S + total_steps / _rate(algorithm) + evaluation_steps / EVALUATION_STEPS_PER_S
+
+
+def throughput_time_s(algorithm: str, batch_size: int, timing: Timing) -> float:
+    """Wall time of one speed measurement, from its start to its end."""
+    updates = timing.repeats * (timing.warmup_updates + timing.updates)
+    return START_S + updates * batch_size / _rate(algorithm)
+
+
 def _rate(algorithm: str) -> float:
     """Steps per second; of the slowest known one where nobody has measured."""
     return STEPS_PER_S.get(algorithm, min(STEPS_PER_S.values()))
-
-
-def _learning_s(benchmark: Benchmark, cell: Cell) -> float:
-    evaluations = 1 + benchmark.total_steps / benchmark.eval_every_steps
-    evaluation_steps = evaluations * benchmark.eval_episodes * STEPS_PER_EPISODE
-    training_s = benchmark.total_steps / _rate(cell.algorithm)
-    return START_S + training_s + evaluation_steps / EVALUATION_STEPS_PER_S
 
 
 def _duration(seconds: float) -> str:

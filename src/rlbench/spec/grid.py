@@ -71,13 +71,16 @@ class Cell(Arm):
 
 
 def slug(value: str | int) -> str:
-    """A value as one path component; `unslug` gives it back."""
-    return quote(str(value), safe="").replace("~", "%7E")
+    """A value as one path component; `unslug` gives it back.
+
+    `:` is `+3A`, as in a URL but for the sign: SLURM reads `%3A` in the path of a log as its own.
+    """
+    return quote(str(value), safe="").replace("~", "%7E").replace("%", "+")
 
 
 def unslug(text: str) -> str:
     """The value of a path component."""
-    return unquote(text)
+    return unquote(text.replace("+", "%"))
 
 
 class Devices(Settings):

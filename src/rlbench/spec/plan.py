@@ -4,6 +4,7 @@ In:      a Benchmark and the devices here.
 Out:     a frozen Plan, every cell of which has been tried as a Job; its JSON goes with the results.
 """
 
+from rlbench.errors import InputError
 from rlbench.spec.config import Benchmark
 from rlbench.spec.grid import Cell, Devices, cells, expand_devices, job
 from rlbench.spec.settings import Settings
@@ -42,3 +43,18 @@ def make_plan(benchmark: Benchmark, here: Devices, config: str) -> Plan:
     for cell in plan.cells:
         job(benchmark, cell, config)
     return plan
+
+
+def named_devices(benchmark: Benchmark, config: str) -> Devices:
+    """The devices of a benchmark whose jobs run on other machines: those it names, unseen.
+
+    Raises:
+        InputError: it leaves the choice to a machine that is not this one.
+    """
+    if "auto" in benchmark.devices:
+        raise InputError(
+            f"{config}: devices: got 'auto', but the jobs run on other machines, whose devices are "
+            "not known here; name them, 'cpu' or 'cuda' or both, in the file or by "
+            "--config devices=cpu"
+        )
+    return Devices(present=benchmark.devices)
