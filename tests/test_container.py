@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -174,46 +175,86 @@ echo "$@" >> {calls}
 while [ "$1" != -c ]; do shift; done
 APPTAINER_CONTAINER=image.sif PATH={programs}:$PATH exec bash -c "$2"
 """
+WITH_GPU = """
+from rlbench import machine
+machine.present_devices = lambda: ("cpu", "cuda")
+"""
+
+
+@dataclass(frozen=True)
+class Contained:
+    """A workflow whose jobs run in a stand-in for a container, and what is called there."""
+
+    folder: Path
+    image: Path
+    calls: Path
+
+    def run(self, device: str) -> subprocess.CompletedProcess[str]:
+        """One cell and its tables, or the failure of it."""
+        config = self.folder / "config.yaml"
+        values = {
+            "name": "tiny", "algorithms": ["ppo"], "environments": ["Pendulum-v1"],
+            "num_envs": [1], "devices": [device], "seeds": [0], "total_steps": 400,
+            "batch_size": 400, "eval_episodes": 1, "throughput": {"measure": "never"},
+            "container": str(self.image),
+        }  # fmt: skip
+        config.write_text(yaml.safe_dump(values))
+        command = [
+            "snakemake", "--cores", "1", "--profile", "profiles/apptainer",
+            "--directory", self.folder, "tiny/tables", "--configfile", config,
+        ]  # fmt: skip
+        env = os.environ | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
+        if device == "cuda":
+            env["PYTHONPATH"] = str(self.folder)  # sitecustomize.py gives it one
+        return subprocess.run(
+            command, cwd=ROOT, env=env, capture_output=True, text=True, check=False
+        )
+
+    def called(self, word: str) -> list[str]:
+        """Calls that begin with a word, in order."""
+        return [line for line in self.calls.read_text().splitlines() if line.startswith(word)]
+
+
+@pytest.fixture
+def contained(tmp_path: Path) -> Contained:
+    """An image that isn't one, beside a program that is called like Apptainer."""
+    made = Contained(tmp_path, tmp_path / "image.sif", tmp_path / "calls")
+    made.image.touch()
+    inner, outer = tmp_path / "image" / "rlbench", tmp_path / "bin" / "apptainer"
+    real = Path(sys.executable).parent / "rlbench"
+    texts = {
+        inner: f'#!/bin/sh\necho "inside $1" >> {made.calls}\nexec {real} "$@"\n',
+        outer: APPTAINER.format(calls=made.calls, programs=inner.parent),
+    }
+    for program, text in texts.items():
+        program.parent.mkdir()
+        program.write_text(text)
+        program.chmod(0o755)
+    (tmp_path / "sitecustomize.py").write_text(WITH_GPU)
+    return made
 
 
 @pytest.mark.workflow
-def test_jobs_in_a_container_use_the_rlbench_of_the_container(tmp_path: Path) -> None:
+def test_jobs_in_a_container_use_the_rlbench_of_the_container(contained: Contained) -> None:
     """Each job that is started goes through the image's rlbench, none to the one out here."""
-    programs, calls = tmp_path / "image", tmp_path / "calls"
-    programs.mkdir()
-    inner = programs / "rlbench"
-    real = Path(sys.executable).parent / "rlbench"
-    inner.write_text(f'#!/bin/sh\necho "inside $1" >> {calls}\nexec {real} "$@"\n')
-    outer = tmp_path / "bin" / "apptainer"
-    outer.parent.mkdir()
-    outer.write_text(APPTAINER.format(calls=calls, programs=programs))
-    for program in (inner, outer):
-        program.chmod(0o755)
-    config = tmp_path / "config.yaml"
-    image = tmp_path / "image.sif"
-    image.touch()
-    values = {
-        "name": "tiny", "algorithms": ["ppo"], "environments": ["Pendulum-v1"], "num_envs": [1],
-        "devices": ["cpu"], "seeds": [0], "total_steps": 400, "batch_size": 400,
-        "eval_episodes": 1, "throughput": {"measure": "never"}, "container": str(image),
-    }  # fmt: skip
-    config.write_text(yaml.safe_dump(values))
-    command = [
-        "snakemake", "--cores", "1", "--profile", "profiles/apptainer", "--directory", tmp_path,
-        "tiny/tables", "--configfile", config,
-    ]  # fmt: skip
-    env = os.environ | {"PATH": f"{outer.parent}:{os.environ['PATH']}"}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    done = contained.run("cpu")
     assert done.returncode == 0, done.stderr
-    said = calls.read_text().splitlines()
-    assert [line for line in said if line.startswith("inside")] == [
-        "inside train", "inside aggregate", "inside tables",
-    ]  # fmt: skip
-    starts = [line for line in said if line.startswith("exec ")]
-    assert all(f" {image} " in line and " --nv " not in line for line in starts)
-    image.unlink()
-    refused = subprocess.run(
-        command, cwd=ROOT, env=env, capture_output=True, text=True, check=False
-    )
+    assert contained.called("inside") == ["inside train", "inside aggregate", "inside tables"]
+    starts = contained.called("exec ")
+    assert len(starts) == 3
+    assert all(f" {contained.image} " in line and " --nv " not in line for line in starts)
+    contained.image.unlink()
+    refused = contained.run("cpu")
     assert refused.returncode == 2
-    assert f"container: got '{image}', but there is no {image}" in refused.stderr
+    assert f"container: got '{contained.image}', but there is no {contained.image}" in (
+        refused.stderr
+    )
+
+
+@pytest.mark.workflow
+def test_a_cell_for_cuda_gets_the_flag_for_it(contained: Contained) -> None:
+    """Whether or not this machine has a GPU to train on, which is not asked here."""
+    contained.run("cuda")
+    starts = contained.called("exec ")
+    assert starts
+    assert all(line.split().count("--nv") == 1 for line in starts)
