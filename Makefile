@@ -5,9 +5,10 @@ TORCH ?= 2.13.0
 BIN := $(CURDIR)/.venv/bin
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 READY := .venv/.ready
+COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --exclude '*')
 GROUP ?= $(sort $(notdir $(basename $(wildcard config/reference/*.yaml))))
 
-.PHONY: help setup report benchmark reference peers test test-docker test-slurm check format docs lock clean
+.PHONY: help setup report benchmark reference peers test test-docker test-slurm image wheelhouse check format docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +45,12 @@ test-docker: setup ## build the image and run it under a Docker engine of its ow
 
 test-slurm: setup ## run the smoke grid under a one-node SLURM of its own: root, Debian or Ubuntu
 	$(BIN)/pytest -p no:cacheprovider --capture=no --verbose tests/integration/with_slurm.py
+
+image: ## build the image rlbench; BUILD="--build-arg BASE_IMAGE=..." gives docker build more arguments
+	DOCKER_BUILDKIT=1 docker build --build-arg GIT_COMMIT=$(COMMIT) $(BUILD) --tag rlbench .
+
+wheelhouse: $(READY) ## put every wheel of requirements.lock into container/wheelhouse, for an offline build
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --requirement requirements.lock --wheel-dir container/wheelhouse
 
 check: setup ## lint, format, types, imports, workflow
 	$(BIN)/ruff check

@@ -4,7 +4,7 @@
 include: "workflow/rules/common.smk"
 
 
-container: PLAN.benchmark.container
+container: IMAGE
 
 
 localrules:  # seconds each; on a cluster they run where the workflow was started

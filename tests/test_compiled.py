@@ -11,6 +11,7 @@ from torch._dynamo.utils import counters
 from torch.nn.utils import parameters_to_vector
 
 from jobs import job, repeatable, trained
+from rlbench.errors import InputError
 from rlbench.records import Metrics, read_facts
 from rlbench.spec.job import Job
 from rlbench.training.algorithms import PAYS_FROM_STEPS, wants_compiled
@@ -116,5 +117,23 @@ def test_auto_compiles_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     critic = {"critic_epochs": 2, "critic_minibatch_size": 50}
     assert wants_compiled(job("trpo", critic, total_steps=long))
     assert not wants_compiled(job("trpo", critic, total_steps=long - 200))
-    monkeypatch.setattr("rlbench.training.algorithms.compiler_found", lambda: False)
+    monkeypatch.setattr("rlbench.training.algorithms.compiler", lambda: None)
     assert not wants_compiled(job("ppo", few, total_steps=long))
+
+
+@pytest.mark.parametrize(
+    ("place", "found", "message"),
+    [
+        ("compiler", None, "got 'always', but no C.. compiler is on the PATH; install g"),
+        ("why_nothing_compiled_runs", "noexec", "got 'always', but noexec; name another in TORCH"),
+    ],
+)
+def test_where_nothing_can_be_compiled_auto_is_eager_and_always_an_error(
+    place: str, found: object, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {"epochs": 2, "minibatch_size": 50}
+    monkeypatch.setattr(f"rlbench.training.algorithms.{place}", lambda: found)
+    assert not wants_compiled(job("ppo", few, total_steps=25 * PAYS_FROM_STEPS))
+    assert not wants_compiled(job("ppo", few, compile="never"))
+    with pytest.raises(InputError, match=message):
+        wants_compiled(job("ppo", few, compile="always"))

@@ -103,7 +103,8 @@ def test_an_impossible_cell_stops_the_plan(extra: str, message: str, tmp_path: P
 
 def test_devices_of_other_machines_must_be_named(tmp_path: Path) -> None:
     """A config without devices means `auto`, which only the machine itself can resolve."""
-    assert named_devices(load(tmp_path, "devices: [cuda, cpu]"), "c.yaml").present == ("cuda", "cpu")
+    named = named_devices(load(tmp_path, "devices: [cuda, cpu]"), "c.yaml")
+    assert named == Devices(present=("cuda", "cpu"))
     for extra in ("", "devices: [cpu, auto]"):
         with pytest.raises(InputError, match=r"^c.yaml: devices: got 'auto'.*devices=cpu$"):
             named_devices(load(tmp_path, extra), "c.yaml")

@@ -2,16 +2,26 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pytest
 import torch
 
+from rlbench import machine
 from rlbench.devices import gpus
-from rlbench.machine import configure_torch, describe_machine, describe_numerics, resources
+from rlbench.machine import (
+    configure_torch,
+    describe_machine,
+    describe_numerics,
+    resources,
+    use_private_cache,
+    why_nothing_compiled_runs,
+)
 
 
 def test_the_description_agrees_with_the_machine() -> None:
@@ -86,3 +96,49 @@ def test_cpu_seconds_count_from_a_reading() -> None:
         pass
     used = resources(since=before)
     assert 0.15 < used.user_cpu_s + used.system_cpu_s < 5
+
+
+@pytest.fixture
+def _no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing says where compiled code goes, and temporary files go to an empty folder."""
+    for variable in (*machine.CACHES, "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.setenv(variable, "")  # so that what the code sets is taken back
+        monkeypatch.delenv(variable)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+@pytest.mark.usefixtures("_no_cache")
+@pytest.mark.parametrize("home", [None, "", "/proc/no-home"])
+def test_without_a_home_compiled_code_is_private_in_tmp(
+    home: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+    use_private_cache()
+    place = tmp_path / f"rlbench-{os.getuid()}"
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(place / "inductor")
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert why_nothing_compiled_runs() == ""
+
+
+@pytest.mark.usefixtures("_no_cache")
+def test_anothers_folder_is_not_trusted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder by the right name that is not this user's: PyTorch would unpickle what is in it."""
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
+    (tmp_path / "rlbench-4242").mkdir()
+    use_private_cache()
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+    assert why_nothing_compiled_runs().startswith("neither the home nor")
+
+
+@pytest.mark.usefixtures("_no_cache")
+def test_a_folder_that_runs_nothing_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Docker's `--tmpfs /tmp` is mounted noexec; `make test-docker` tries a real one."""
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    reason = why_nothing_compiled_runs()
+    assert str(tmp_path) in reason
+    assert reason.endswith("is on a file system mounted noexec")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/proc/inductor")
+    assert why_nothing_compiled_runs().startswith("its folder /proc/inductor cannot be made (")

@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -106,13 +107,41 @@ def use_private_cache() -> None:
     """
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # one program: no pool of processes
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
     for variable, name in CACHES.items():
-        if variable not in os.environ and home:
-            folder = Path(home) / ".cache" / "rlbench" / name
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            folder.chmod(0o700)
-            os.environ[variable] = str(folder)
+        if variable not in os.environ and (cache := _private_cache()):
+            os.environ[variable] = str(cache / name)
+
+
+def _private_cache() -> Path | None:
+    """A folder that only this user can enter: below the home, or else among temporary files."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
+    places = [Path(home) / ".cache" / "rlbench"] if home else []
+    with suppress(OSError):  # there may be no folder for temporary files either
+        places.append(Path(tempfile.gettempdir()) / f"rlbench-{os.getuid()}")
+    for place in places:
+        with suppress(OSError):
+            place.mkdir(parents=True, exist_ok=True)
+            place.chmod(0o700)
+            if place.stat().st_uid == os.getuid() and os.access(place, os.W_OK):
+                return place
+    return None
+
+
+def why_nothing_compiled_runs() -> str:
+    """Why PyTorch's compiler could not keep its programs and run them; empty if it can."""
+    use_private_cache()
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    if folder is None:
+        return "neither the home nor the folder of temporary files can be written to"
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return f"its folder {folder} cannot be made ({error.strerror})"
+    if not os.access(folder, os.W_OK):
+        return f"its folder {folder} cannot be written to"
+    if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):  # macOS has no such flag
+        return f"its folder {folder} is on a file system mounted noexec"
+    return ""
 
 
 def compiler() -> str | None:

@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 import yaml
 from slurm_node import Node, one_node
-from support import ROOT, assert_same_numbers, done, numbers, run, wait_until
+from support import ROOT, assert_same_numbers, done, run, wait_until
+
+from rlbench.records import UpdateRow, read_rows
 
 BIN = ROOT / ".venv" / "bin"
 SMOKE = ROOT / "config" / "smoke.yaml"
@@ -202,7 +204,7 @@ def test_a_job_outlives_its_node(node: Node, tmp_path: Path) -> None:
     (again,) = fresh(before, node)
     assert (again["JobId"], again["Restarts"]) == (job["JobId"], "1")
     assert again["JobState"] == "COMPLETED"
-    assert numbers(cell)["updates.parquet"]["env_steps"].iloc[-1] == steps
+    assert read_rows(UpdateRow, cell)["env_steps"].iloc[-1] == steps
     covered("a node killed in mid-run: the job requeued by SLURM, the run whole")
 
 

@@ -1,5 +1,6 @@
 """Config, grid and paths: what the rules share. All of it is checked before the first job."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 from snakemake.cli import parse_args
 from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import DeploymentMethod
 from snakemake.utils import Paramspace, min_version
 from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
@@ -23,7 +25,12 @@ min_version("9.13")
 
 
 ROOT = Path(workflow.basedir)
-shell.prefix(f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
+OWN_CONTAINER = os.environ.get("APPTAINER_CONTAINER", "")
+# Jobs find the rlbench beside this Python; those in another container than Snakemake have their own.
+shell.prefix(
+    f'[ "${{{{APPTAINER_CONTAINER-}}}}" != {shlex.quote(OWN_CONTAINER)} ] '
+    f"|| PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
+)
 
 
 def config_file():
@@ -92,13 +99,31 @@ def plan_devices(benchmark):
     return named
 
 
+def in_containers():
+    """Whether jobs run in the image."""
+    methods = workflow.deployment_settings.deployment_method
+    return DeploymentMethod.APPTAINER in methods
+
+
+def image_of(benchmark):
+    """The image: a URL, or a file, from the repository's root if its path is relative."""
+    given = benchmark.container
+    image = given if "://" in given else str(ROOT / given)
+    if in_containers() and image.startswith("/") and not Path(image).exists():
+        raise InputError(
+            f"{SOURCE}: container: got '{given}', but there is no {image}; "
+            "docs/apptainer.md says how to make it, or give a path, docker-archive:// or docker://"
+        )
+    return image
+
+
 CONFIG = config_file()
 SOURCE = str(CONFIG.relative_to(ROOT) if CONFIG.is_relative_to(ROOT) else CONFIG)
 ELSEWHERE = jobs_run_elsewhere()
 
 
 def load_plan():
-    """The plan of the config, or one message and exit code 2."""
+    """The plan of the config and the image, or one message and exit code 2."""
     try:
         benchmark = load_benchmark(CONFIG, workflow.config_settings.config)
         plan = make_plan(benchmark, plan_devices(benchmark), SOURCE)
@@ -108,13 +133,13 @@ def load_plan():
                 f"{SOURCE}: cpu_threads: got {benchmark.cpu_threads}, but --cores is {cores}; "
                 "raise --cores or lower cpu_threads"
             )
-        return plan
+        return plan, image_of(benchmark)
     except InputError as error:
         print(f"rlbench: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
 
 
-PLAN = load_plan()
+PLAN, IMAGE = load_plan()
 for device, reason in PLAN.left_out.items() if workflow.is_main_process else ():
     print(f"rlbench: {device} is left out: {reason}", file=sys.stderr)
 CELLS = {cell.path: cell for cell in PLAN.cells}
@@ -124,6 +149,10 @@ RESULTS = Path(
 )  # in the working directory, results/ by the default profile
 PARTIAL = RESULTS / "partial"
 PLAN_JSON = PLAN.model_dump_json()
+if "cuda" in {cell.device for cell in PLAN.cells}:
+    arguments = workflow.deployment_settings.apptainer_args
+    if "--nv" not in arguments.split():
+        workflow.deployment_settings.apptainer_args = f"{arguments} --nv".strip()
 
 
 def axes(members):

@@ -65,8 +65,9 @@ class Benchmark(RunSettings):
     """Per environment: return at which a run counts as having learned."""
     throughput: ThroughputSettings = ThroughputSettings()
     """How speed is measured."""
-    container: Name = "docker://rlbench:latest"
-    """Image for `--software-deployment-method apptainer`."""
+    container: Name = "rlbench.sif"
+    """Image for `--software-deployment-method apptainer`: a file (a relative path counts from the
+    repository's root), `docker-archive:///path/image.tar` or `docker://registry/image:tag`."""
 
     @model_validator(mode="after")
     def _known(self) -> Self:

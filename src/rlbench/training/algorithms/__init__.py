@@ -1,6 +1,5 @@
 """From settings to a learner. A new algorithm is one file here; its settings name it."""
 
-import os
 import shutil
 from collections.abc import Callable
 from importlib import import_module
@@ -8,6 +7,8 @@ from typing import Any
 
 import torch
 
+from rlbench.errors import InputError
+from rlbench.machine import compiler, why_nothing_compiled_runs
 from rlbench.spec.algorithms import OnPolicy
 from rlbench.spec.job import Job
 from rlbench.training.algorithms.learner import Batch, Learner
@@ -38,16 +39,28 @@ def named(place: str) -> Callable[..., Any]:
 def wants_compiled(job: Job) -> bool:
     """Whether a run takes its gradient steps as a compiled program.
 
-    `auto`: where it pays, on a CPU with a C++ compiler and at least `PAYS_FROM_STEPS` of them.
+    `auto`: where it pays, on a CPU with at least `PAYS_FROM_STEPS` of them, and can be done.
+
+    Raises:
+        InputError: `always`, and it cannot be done here.
     """
     per_batch = job.algorithm.steps_per_batch(job.actual_batch)
-    if job.compile != "auto" or per_batch == 0:
-        return job.compile == "always" and per_batch > 0
+    if job.compile == "never" or per_batch == 0:
+        return False
+    if job.compile == "always":
+        if reason := why_not_compiled():
+            raise InputError(f"compile: got 'always', but {reason}; or use 'auto' or 'never'")
+        return True
     steps = (job.total_steps or 0) / job.actual_batch * per_batch
-    return job.device == "cpu" and steps >= PAYS_FROM_STEPS and compiler_found()
+    return job.device == "cpu" and steps >= PAYS_FROM_STEPS and not why_not_compiled()
 
 
-def compiler_found() -> bool:
-    """Whether there is a C++ compiler for the generated code."""
-    names = [os.environ.get("CXX", ""), "g++", "c++", "clang++"]
-    return any(shutil.which(name) for name in names if name)
+def why_not_compiled() -> str:
+    """What the compiler lacks here, and the way out; empty if it lacks nothing."""
+    if not compiler():
+        return "no C++ compiler is on the PATH; install g++, or name one in CXX"
+    if not shutil.which("openssl"):  # PyTorch runs it for the checksums of its headers
+        return "no openssl is on the PATH; install it"
+    if reason := why_nothing_compiled_runs():
+        return f"{reason}; name another in TORCHINDUCTOR_CACHE_DIR (Docker: --tmpfs /tmp:exec)"
+    return ""
