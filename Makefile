@@ -8,7 +8,7 @@ READY := .venv/.ready
 COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --exclude '*')
 GROUP ?= $(sort $(notdir $(basename $(wildcard config/reference/*.yaml))))
 
-.PHONY: help setup report benchmark reference peers test test-docker test-slurm image wheelhouse check format docs lock clean
+.PHONY: help setup report benchmark reference peers test test-docker test-slurm image wheelhouse check format docs lock licences clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,16 @@ lock: ## write requirements.lock anew from pyproject.toml
 	  echo "# only: its CUDA build brings CUDA packages of its own, its CPU build none."; \
 	  .venv-lock/bin/pip freeze --exclude rlbench | sed 's/^torch==\([0-9.]*\).*/torch==\1/'; } > requirements.lock
 	rm -rf .venv-lock
+
+licences: setup ## write docs/licences.md: the licence of each package in requirements.lock
+	rm -rf .venv-licences
+	$(PYTHON) -m venv .venv-licences
+	.venv-licences/bin/pip install --quiet --disable-pip-version-check pip-licenses==5.5.5
+	{ sed '/^|/,$$d' docs/licences.md; \
+	  .venv-licences/bin/pip-licenses --python=$(BIN)/python --from=mixed --with-system --format=markdown \
+	    --ignore-packages rlbench pip setuptools | sed 's/+cpu / /' ; } > docs/licences.md.new
+	mv docs/licences.md.new docs/licences.md
+	rm -rf .venv-licences
 
 clean: ## remove results/ (all of it), caches and .venv
 	find results -mindepth 1 ! -name README.md -delete
