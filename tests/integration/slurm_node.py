@@ -22,12 +22,14 @@ FILES = ("slurm.conf", "gres.conf")
 GPUS = (Path("/dev/rlbench_gpu0"), Path("/dev/rlbench_gpu1"))
 NULL_DEVICE = (1, 3)
 """Major and minor number of /dev/null, which the GPUs are further names of."""
+# A job that is put back into the queue waits until its credential has expired: 10 s, not 120.
 CONF = Template("""\
 ClusterName=rlbench
 SlurmctldHost=$name(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
+AuthInfo=cred_expire=10
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -109,10 +111,11 @@ class Node:
         psutil.wait_procs(victims, timeout=10)
 
     def jobs(self) -> dict[str, dict[str, str]]:
-        """All jobs so far, by id: the fields of `scontrol show job`."""
+        """All jobs so far, by id and in its order: the fields of `scontrol show job`."""
         blocks = done(run("scontrol", "show", "job", "--oneliner")).splitlines()
         found = [dict(word.split("=", 1) for word in b.split() if "=" in word) for b in blocks]
-        return {fields["JobId"]: fields for fields in found if "JobId" in fields}
+        known = sorted((f for f in found if "JobId" in f), key=lambda f: int(f["JobId"]))
+        return {fields["JobId"]: fields for fields in known}
 
 
 def is_step_of(job: str, process: psutil.Process) -> bool:
