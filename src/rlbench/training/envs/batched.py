@@ -66,14 +66,14 @@ class NativeVectorEnv(BatchedVectorEnv):
         self._lengths = np.zeros(self.num_envs, np.int64)
         starts = [self._dynamics.start(generator) for generator in self._generators]
         self._state = np.stack(starts, 1)  # [S, N]
-        return self._dynamics.observe(self._state), {}
+        return self._observe(), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """One step of each; where an episode ends, the observation is the next one's first."""
         self._state, rewards, terminated = self._dynamics.step(self._state, actions)
         self._lengths += 1
         truncated = self._lengths >= self._limit
-        observations = self._dynamics.observe(self._state)
+        observations = self._observe()
         ended = terminated | truncated
         infos: dict[str, Any] = {}
         if ended.any():
@@ -81,5 +81,12 @@ class NativeVectorEnv(BatchedVectorEnv):
             for i in np.flatnonzero(ended):
                 self._state[:, i] = self._dynamics.start(self._generators[i])
             self._lengths[ended] = 0
-            observations = self._dynamics.observe(self._state)
+            observations = self._observe()
         return observations, rewards, terminated, truncated, infos
+
+    def _observe(self) -> Any:
+        """Observations [N, O], in memory a row per environment, as Gymnasium's are.
+
+        A matrix product with transposed ones may be rounded otherwise.
+        """
+        return np.ascontiguousarray(self._dynamics.observe(self._state))
