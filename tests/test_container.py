@@ -202,7 +202,7 @@ class Contained:
         config.write_text(yaml.safe_dump(values))
         command: list[str | Path] = [
             "snakemake", "--cores", "1", "--profile", "profiles/apptainer",
-            "--directory", self.folder, "tiny/tables", "--configfile", config,
+            "--directory", str(self.folder), "tiny/tables", "--configfile", str(config),
         ]  # fmt: skip
         env = os.environ | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
         if device == "cuda":

@@ -299,7 +299,9 @@ def report(
 
 def verify(
     results: tyro.conf.Positional[Path],
-    cells: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[CELL ...]")] = (),
+    cells: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[CELL ...]")
+    ] = (),
     output_dir: Path | None = None,
 ) -> None:
     """Run finished runs again, and say whether they are equal here to the last bit.
