@@ -12,6 +12,7 @@ APPTAINER_ROOT       a Debian tree with Apptainer in it
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -236,7 +237,8 @@ def test_arguments_reach_snakemake_rlbench_or_a_program(engine_with_image: Engin
     default = done(docker.rlbench("rlbench", "snakemake", "--cores", "1", "-n"))
     assert any(line.split()[:1] == ["train"] for line in default.splitlines())
     facts = json.loads(done(docker.rlbench("rlbench", "rlbench", "info")))
-    assert facts["git_commit"] == "0123abc"
+    assert facts["software"]["git_commit"] == "0123abc"
+    assert facts["software"]["image_digest"].startswith("sha256:")
     assert "8 cells" in done(docker.rlbench("rlbench", "check", "config/smoke.yaml"))
     assert done(docker.rlbench("rlbench", "python", "-c", "print(6 * 7)")) == "42\n"
     covered("arguments of snakemake (default grid, config in the image), rlbench, python")
@@ -249,19 +251,26 @@ def test_the_smoke_grid_belongs_to_the_caller_and_has_the_hosts_numbers(
     start = time.monotonic()
     smoke = ("rlbench", "--configfile", "config/smoke.yaml")
     volume = f"{results}:/results"
-    done(engine_with_image.rlbench("--user", f"{USER}:{USER}", "--volume", volume, *smoke))
+    said = done(engine_with_image.rlbench("--user", f"{USER}:{USER}", "--volume", volume, *smoke))
     seconds = time.monotonic() - start
+    assert "rlbench: cuda is left out: the host of this container has no NVIDIA driver" in said
     assert "8 of 8 cells" in (results / "smoke" / "report.html").read_text()
     assert {path.stat().st_uid for path in results.rglob("*")} == {USER}
     for algorithm, num_envs, seed in (("ppo", 8, 1), ("trpo", 1, 0)):
         cell = f"{algorithm}/Pendulum-v1/{num_envs}/cpu/{seed}"
-        job = done(run("rlbench", "show-job", ROOT / "config" / "smoke.yaml", cell, "--json"))
-        here = tmp_path / algorithm
-        done(run("rlbench", "train", "--job", job.strip(), "--output-dir", here))
-        inside = results / "smoke" / "runs" / CELL.format(algorithm, num_envs, seed)
-        assert_same_numbers(here, inside)
+        here = tmp_path / "here"
+        told = done(run("rlbench", "verify", results / "smoke", cell, "--output-dir", here))
+        assert f"{cell}: equal to the last bit" in told
+        assert re.search(r"software.image_digest: sha256:\w{64} then, not there now", told)
+        path = CELL.format(algorithm, num_envs, seed)
+        assert_same_numbers(here / path, results / "smoke" / "runs" / path)
+    read_only = ("--volume", f"{results}:/results:ro")
+    again = done(engine_with_image.rlbench(*read_only, "rlbench", "verify", "/results/smoke", cell))
+    assert again.startswith(f"{cell}: equal to the last bit")
+    assert "differs from the record" not in again
     covered(
-        f"smoke grid in {seconds:.0f} s as uid {USER}; PPO and TRPO cells bit-equal to the host's"
+        f"smoke grid in {seconds:.0f} s as uid {USER}; PPO and TRPO cells bit-equal to the host's, "
+        "by rlbench verify there and by the test itself"
     )
 
 
@@ -300,14 +309,18 @@ def test_without_a_gpu_only_cpu_cells_are_there(engine_with_image: Engine, tmp_p
     cuda = config_file(tmp_path, TINY | {"devices": ["cuda"]})
     refused = docker.rlbench("--volume", f"{cuda}:/c.yaml:ro", "rlbench", "--configfile", "/c.yaml")
     assert refused.returncode == 2
-    assert "devices: got 'cuda', but PyTorch finds none" in refused.stdout
+    no_driver = "the host of this container has no NVIDIA driver"
+    assert f"devices: got 'cuda', which cannot be used here: {no_driver}" in refused.stdout
+    driver = ("--device", "/dev/null:/dev/dxg")  # as of a host with WSL's driver
+    forgotten = done(docker.rlbench(*driver, "rlbench", "info", "--devices"))
+    assert "this container was started without it: use `docker run --gpus all`" in forgotten
     if docker.gpus:
         look = "echo $NVIDIA_VISIBLE_DEVICES; rlbench info --devices 2>/dev/null"
         seen = done(docker.rlbench("--gpus", "all", "rlbench", "bash", "-c", look))
         assert seen.split() == ["all", "cpu"]
         said = done(docker.rlbench("--gpus", "all", "rlbench", "info", "--devices"))
         covered(f"--gpus all reaches the container, which says: {' '.join(said.split())}")
-    covered("cuda asked for without one: exit code 2 and the way out")
+    covered("cuda asked for without one: exit code 2; no driver and no --gpus are told apart")
 
 
 def test_results_that_nobody_mounted_can_be_fetched_as_it_says(
