@@ -11,7 +11,7 @@ GROUP ?= $(sort $(notdir $(basename $(wildcard config/reference/*.yaml))))
 .PHONY: help setup report benchmark reference peers test test-docker test-slurm image wheelhouse check format docs lock licences clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv from requirements.lock and install the package
 
