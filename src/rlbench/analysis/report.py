@@ -178,11 +178,12 @@ def _reproduce(plan: Plan, tables: Tables) -> list[tuple[str, str]]:
     done = tables.cells[tables.cells["status"] == "ok"].iloc[0]
     commit = json.loads(done["software"])["git_commit"]
     cell = "/".join(slug(done[name]) for name in CELL)
-    config = shlex.quote(plan.config or "config.yaml")
+    config, name = shlex.quote(plan.config or "config.yaml"), shlex.quote(plan.benchmark.name)
     return [
         ("this code", f"git checkout {commit}"),
         ("the whole grid", f"snakemake --cores all --configfile {config}"),
         ("one cell", f'rlbench train --job "$(rlbench show-job {config} {cell} --json)"'),
+        ("a seed of each arm, compared bit by bit", f"rlbench verify results/{name}"),
     ]
 
 
