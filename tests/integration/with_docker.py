@@ -103,7 +103,7 @@ def place() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="rlbench-docker-"))
     folder.chmod(0o755)
     yield folder
-    shutil.rmtree(folder)
+    done(run("rm", "-rf", folder))  # many small files: faster than Python
 
 
 @pytest.fixture(scope="session")
