@@ -53,7 +53,7 @@ R=${APPTAINER_ROOT:?}; export R
 exec unshare -m --propagation private sh -c '
   set -e; cwd=$(pwd); mount --bind "$R" "$R"; cd "$R"; mkdir -p work root .old
   mount -t proc proc proc; mount --rbind /sys sys; mount --rbind /dev dev
-  for d in /tmp "/$(echo "$cwd" | cut -d/ -f2)"; do
+  for d in /tmp "$HOME" "/$(echo "$cwd" | cut -d/ -f2)"; do
     mkdir -p "$R$d"; mount --rbind "$d" "$R$d"
   done
   pivot_root . .old; cd /; umount -l /.old; cd "$cwd"; exec /usr/bin/apptainer "$@"' sh "$@"
@@ -103,7 +103,7 @@ def place() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="rlbench-docker-"))
     folder.chmod(0o755)
     yield folder
-    shutil.rmtree(folder)
+    done(run("rm", "-rf", folder))  # many small files: faster than Python
 
 
 @pytest.fixture(scope="session")
