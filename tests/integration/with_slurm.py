@@ -172,7 +172,8 @@ def test_a_cuda_cell_gets_a_gpu_and_two_of_them_run_at_once(node: Node, tmp_path
     assert one["MinMemoryNode"] == "5039M"
     assert together(one, other)
     reasons = [path.read_text() for path in (tmp_path / "smoke" / "state").rglob("failure.json")]
-    assert ["PyTorch finds none on this machine" in reason for reason in reasons] == [True, True]
+    refused = "device: got 'cuda', which cannot be used here: "
+    assert [refused in reason for reason in reasons] == [True, True]
     covered("one GPU for each of two cuda jobs, side by side; why they fail is told")
 
 
