@@ -474,7 +474,7 @@ def test_apptainer_runs_every_job_in_the_image(
     command = ("snakemake", "--cores", "2", "--profile", "profiles/apptainer", *here)
     done(run(*command, "--apptainer-args=--no-privs", env=env))
     facts = json.loads((tmp_path / TINY_CELL / "run.json").read_text())
-    assert facts["machine"]["git_commit"] == "0123abc"  # the image's, not the checkout's
+    assert facts["software"]["git_commit"] == "0123abc"  # the image's, not the checkout's
     assert (tmp_path / "tiny" / "report.html").is_file()
     assert_same_numbers(on_host / TINY_CELL, tmp_path / TINY_CELL)
     covered("profiles/apptainer: jobs in the image, bit-equal to the host's")
