@@ -23,7 +23,7 @@ from rlbench.records import (
     read_failure,
     read_rows,
 )
-from rlbench.software import code_digest
+from rlbench.software import code_digest, describe_software
 from rlbench.training.checkpoint import load_policy
 from rlbench.training.evaluate import Evaluator
 from rlbench.training.progress import Progress
@@ -269,6 +269,17 @@ def test_run_facts_say_what_was_really_used(tmp_path: Path) -> None:
     assert facts["software"]["packages"]["torch"] == torch.__version__
     assert len(facts["software"]["code_digest"]) == 12
     assert facts["started"] <= facts["ended"]
+
+
+def test_the_record_has_the_variables_that_the_run_itself_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a second look from the same process would differ from the record."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # so that what the run sets is taken back
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    software = trained(job(deterministic="always"), tmp_path).facts.software
+    assert software.environment_variables["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert software == describe_software()
 
 
 def test_without_a_terminal_lines_are_plain_and_few(tmp_path: Path) -> None:

@@ -10,41 +10,36 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from results_folder import make_benchmark, plan_of
 from rlbench.analysis.aggregate import write_plan
 from rlbench.cli import main
 from rlbench.errors import InputError
 from rlbench.records import RUN_FACTS
-from rlbench.spec.config import Benchmark
-from rlbench.spec.grid import Devices
 from rlbench.spec.grid import job as job_of
-from rlbench.spec.plan import Plan, make_plan
+from rlbench.spec.plan import Plan
 from rlbench.verify import chosen_cells, unequal_columns, verdicts
 
 CELL = "trpo/Pendulum-v1/2/cpu/1"
 
 
-def plan_of(**changes: Any) -> Plan:
-    values = {
-        "name": "tiny",
-        "algorithms": ["ppo", "trpo"],
-        "environments": ["Pendulum-v1"],
-        "num_envs": [2],
-        "devices": ["cpu"],
-        "seeds": [0, 1],
-        "total_steps": 400,
-        "batch_size": 200,
-        "eval_every_steps": 200,
-        "eval_episodes": 2,
-        "vector_mode": "sync",
-        "hyperparameters": {"trpo": {"max_kl": 0.01}},
-    }
-    return make_plan(Benchmark.model_validate(values | changes), Devices(present=("cpu",)), "")
+def small_plan(max_kl: float = 0.01) -> Plan:
+    """Two seeds of PPO and TRPO, two updates each."""
+    return plan_of(
+        make_benchmark(
+            num_envs=[2],
+            seeds=[0, 1],
+            total_steps=400,
+            batch_size=200,
+            eval_every_steps=200,
+            hyperparameters={"trpo": {"max_kl": max_kl}},
+        )
+    )
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All cells but one, trained in a process each, as the workflow does."""
-    folder, plan = tmp_path_factory.mktemp("results"), plan_of()
+    folder, plan = tmp_path_factory.mktemp("results"), small_plan()
     write_plan(plan, folder)
     for cell in plan.cells[1:]:
         job, place = job_of(plan.benchmark, cell).model_dump_json(), folder / "runs" / cell.path
@@ -92,14 +87,14 @@ def test_a_changed_hyperparameter_is_named(
     assert f"{CELL}: NOT equal" in said
     assert "updates.kl_nats: " in said
     assert "    job.algorithm.max_kl: 0.05 in run.json, 0.01 by plan and presets" in said
-    assert "1 of the runs that were repeated cannot be confirmed" in said
+    assert "1 of the chosen runs cannot be confirmed" in said
 
 
 def test_a_changed_preset_is_named_though_the_run_repeats(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The plan now asks for another job than was run."""
-    write_plan(plan_of(hyperparameters={"trpo": {"max_kl": 0.02}}), results)
+    write_plan(small_plan(max_kl=0.02), results)
     code, said = verify(results, capsys, CELL)
     assert code == 1
     assert f"{CELL}: equal to the last bit" in said
@@ -143,6 +138,18 @@ def test_the_recorded_environment_is_used(
     assert "environment_variables" not in said
 
 
+def test_a_run_that_cannot_be_repeated_does_not_stop_the_others(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its environment is not installed here, as a GPU may not be."""
+    edit(results, lambda facts: facts["job"].update(environment="Nowhere-v0"))
+    code, said = verify(results, capsys, CELL, "ppo/Pendulum-v1/2/cpu/1")
+    assert code == 1
+    assert f"{CELL}: could not be repeated here: environment 'Nowhere-v0': " in said
+    assert "    job.environment: Nowhere-v0 in run.json, Pendulum-v1 by plan and presets" in said
+    assert "ppo/Pendulum-v1/2/cpu/1: equal to the last bit" in said
+
+
 def test_one_run_can_be_verified_and_kept(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,11 +162,11 @@ def test_one_run_can_be_verified_and_kept(
 
 def test_what_cannot_be_verified_is_refused(results: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="which is not in the grid of"):
-        chosen_cells(plan_of(), results, ["ppo/Pendulum-v1/4/cpu/0"])
+        chosen_cells(small_plan(), results, ["ppo/Pendulum-v1/4/cpu/0"])
     with pytest.raises(InputError, match=r"run.json: not there; a finished run has it"):
         list(verdicts(results, ["ppo/Pendulum-v1/2/cpu/0"], tmp_path / "work"))
     with pytest.raises(InputError, match="no finished run; run the workflow, then verify it"):
-        chosen_cells(plan_of(), tmp_path / "nowhere", [])
+        chosen_cells(small_plan(), tmp_path / "nowhere", [])
 
 
 def test_nan_is_equal_to_nan_and_zero_is_not_minus_zero() -> None:

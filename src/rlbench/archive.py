@@ -62,7 +62,8 @@ def export(folder: Path, target: Path) -> Archive:
             with (folder / path).open("rb") as source:
                 digest = hashlib.file_digest(source, "sha256").hexdigest()
                 source.seek(0)
-                with archive.open(_entry(f"{top}/{path.as_posix()}"), "w") as sink:
+                entry = _entry(f"{top}/{path.as_posix()}")
+                with archive.open(entry, "w", force_zip64=True) as sink:
                     shutil.copyfileobj(source, sink)
             lines.append(f"{digest}  {path.as_posix()}\n")
         archive.writestr(_entry(f"{top}/{MANIFEST}"), "".join(lines))

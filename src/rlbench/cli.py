@@ -310,7 +310,8 @@ def verify(
     in every column that is not a clock reading. Said too: where the recorded job is not the one
     that plan and presets give now, and where machine and versions differ from the record.
 
-    Exit code 0: all are equal. 1: one is not, or its job is not the plan's.
+    Exit code 0: all are equal. 1: one is not, cannot be run
+    here, or has another job than the plan's.
 
     Args:
         results: Folder of one benchmark, such as results/smoke; or of one run.
@@ -325,7 +326,7 @@ def verify(
             print(verdict.text, flush=True)
             failed += not verdict.passed
     if failed:
-        raise RunFailed(f"{results}: {failed} of the runs that were repeated cannot be confirmed")
+        raise RunFailed(f"{results}: {failed} of the chosen runs cannot be confirmed")
 
 
 def export(results: tyro.conf.Positional[Path], output: Path | None = None) -> None:

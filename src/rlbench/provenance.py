@@ -10,25 +10,25 @@ from typing import Any
 from rlbench.records import RunFacts
 from rlbench.spec.settings import Settings
 
-CLOCKS = {"started", "ended", "command", "setup_s", "wall_s", "compile_s"}
+UNREPEATED = {"started", "ended", "command", "setup_s", "wall_s", "compile_s"}
 """Facts that no second run repeats."""
 
 
 def fact_differences(then: RunFacts, now: RunFacts) -> list[str]:
-    """Where two runs' facts differ, clock readings and the job aside."""
-    return differences(then, now, exclude=CLOCKS | {"job"})
+    """Where the facts of two runs of one job differ, those aside that no second run repeats."""
+    same = {name: getattr(then, name) for name in UNREPEATED}
+    return differences(then, now.model_copy(update=same))
 
 
 def differences(
-    then: Settings, now: Settings, place: str = "", exclude: set[str] | None = None
+    one: Settings, other: Settings, sides: tuple[str, str] = ("then", "now"), place: str = ""
 ) -> list[str]:
-    """`place.key: … then, … now` for each value that differs; keys in the order of `then`."""
-    one = flat(then.model_dump(mode="json", exclude=exclude), place)
-    other = flat(now.model_dump(mode="json", exclude=exclude), place)
+    """`place.key: … then, … now` for each value that differs; keys in the order of `one`."""
+    ones, others = (flat(side.model_dump(mode="json"), place) for side in (one, other))
     return [
-        f"{key}: {_said(one.get(key))} then, {_said(other.get(key))} now"
-        for key in dict.fromkeys([*one, *other])
-        if one.get(key) != other.get(key)
+        f"{key}: {_said(ones.get(key))} {sides[0]}, {_said(others.get(key))} {sides[1]}"
+        for key in dict.fromkeys([*ones, *others])
+        if ones.get(key) != others.get(key)
     ]
 
 

@@ -9,14 +9,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from rlbench.analysis.aggregate import read_plan
-from rlbench.errors import InputError, RunFailed
+from rlbench.errors import InputError
 from rlbench.provenance import differences, fact_differences
 from rlbench.records import (
     RUN_FACTS,
@@ -43,26 +43,30 @@ class Verdict:
     """What came of running one run again."""
 
     name: str
-    rows: int
+    failure: str = ""
+    """Why it could not be run here; nothing was compared then."""
+    rows: int = 0
     """Rows that were compared."""
-    unequal: list[str]
+    unequal: list[str] = field(default_factory=list)
     """Columns that are not equal bit by bit, with the first place where."""
-    against_plan: list[str]
+    against_plan: list[str] = field(default_factory=list)
     """How the recorded job differs from the one that plan and presets give now."""
-    against_record: list[str]
+    against_record: list[str] = field(default_factory=list)
     """How this machine, its software and what was really used differ from the record."""
 
     @property
     def text(self) -> str:
         """The verdict for a person."""
         unequal = [f"  {line}" for line in self.unequal]
-        says = "NOT equal" if unequal else "equal to the last bit"
+        says = f"{'NOT equal' if unequal else 'equal to the last bit'} ({self.rows:,} rows)"
+        if self.failure:
+            says = f"could not be repeated here: {self.failure}"
         plan = ["  the job is not the plan's:", *_indented(self.against_plan)]
         record = ["  differs from the record:", *_indented(self.against_record)]
         nothing = ["  nothing differs from the record that run.json knows of"]
         return "\n".join(
             [
-                f"{self.name}: {says} ({self.rows:,} rows)",
+                f"{self.name}: {says}",
                 *unequal,
                 *(plan if self.against_plan else []),
                 *(record if self.against_record else nothing if unequal else []),
@@ -72,7 +76,7 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """Whether the numbers are these, and are those of the plan."""
-        return not self.unequal and not self.against_plan
+        return not (self.failure or self.unequal or self.against_plan)
 
 
 def verdicts(results: Path, names: Sequence[str], workplace: Path) -> Iterator[Verdict]:
@@ -80,7 +84,6 @@ def verdicts(results: Path, names: Sequence[str], workplace: Path) -> Iterator[V
 
     Raises:
         InputError: there is nothing to verify, or a name is not of the grid.
-        RunFailed: a run cannot be repeated here.
     """
     if (results / RUN_FACTS).is_file() and not names:
         yield verify_run(results, workplace)
@@ -113,14 +116,11 @@ def verify_cell(plan: Plan, folder: Path, cell: Cell, workplace: Path) -> Verdic
 
     Raises:
         InputError: the cell has not finished.
-        RunFailed: it cannot be run here.
     """
     run = folder / "runs" / cell.path
     recorded = read_facts(run).job
-    against_plan = [
-        line.replace(" then, ", " in run.json, ").removesuffix(" now") + " by plan and presets"
-        for line in differences(recorded, job(plan.benchmark, cell), "job")
-    ]
+    sides = ("in run.json", "by plan and presets")
+    against_plan = differences(recorded, job(plan.benchmark, cell), sides, "job")
     return verify_run(run, workplace / cell.path, cell.short, against_plan)
 
 
@@ -131,22 +131,23 @@ def verify_run(
 
     Raises:
         InputError: there is no finished learning run.
-        RunFailed: it cannot be run here.
     """
     facts = read_facts(run)
     if facts.kind != "learning":
         raise InputError(f"{run}: a {facts.kind} run: its numbers are clock readings")
-    _run_again(facts, workplace)
+    named, plan = name or str(run), list(against_plan)
+    if failure := _run_again(facts, workplace):
+        return Verdict(named, failure=failure, against_plan=plan)
     tables = [(read_columns(kind, run), read_columns(kind, workplace)) for kind in REPEATED]
     return Verdict(
-        name=name or str(run),
+        named,
         rows=sum(len(recorded) for recorded, _ in tables),
         unequal=[
             f"{kind.file.removesuffix('.parquet')}.{line}"
             for kind, pair in zip(REPEATED, tables, strict=True)
             for line in unequal_columns(*pair)
         ],
-        against_plan=list(against_plan),
+        against_plan=plan,
         against_record=fact_differences(facts, read_facts(workplace)),
     )
 
@@ -173,7 +174,8 @@ def _indented(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def _run_again(facts: RunFacts, workplace: Path) -> None:
+def _run_again(facts: RunFacts, workplace: Path) -> str:
+    """Put the new run's files into the workplace; the reason if there are none."""
     recorded = facts.software.environment_variables
     environment = {k: v for k, v in os.environ.items() if k not in set(VARIABLES) - OF_THE_MACHINE}
     environment |= {k: v for k, v in recorded.items() if k not in OF_THE_MACHINE}
@@ -182,6 +184,7 @@ def _run_again(facts: RunFacts, workplace: Path) -> None:
         "--job", facts.job.model_dump_json(), "--output-dir", str(workplace),
     ]  # fmt: skip
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip().removeprefix("rlbench: error: ")
-        raise RunFailed(f"the run could not be repeated here: {said}")
+    if done.returncode == 0:
+        return ""
+    said = done.stderr.strip().removeprefix("rlbench: error: ")
+    return said or f"exit code {done.returncode}"

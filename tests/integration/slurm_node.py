@@ -5,7 +5,6 @@ Needs root on Debian or Ubuntu, and a machine whose SLURM, if any, nobody uses: 
 """
 
 import os
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from string import Template
 
 import psutil
 import pytest
-from support import done, run, wait_until
+from support import done, require_packages, run, wait_until
 
 ETC = Path("/etc/slurm")
 FILES = ("slurm.conf", "gres.conf")
@@ -150,15 +149,6 @@ def is_ours(link: Path) -> bool:
     return not conf.exists() or conf.read_text().startswith("ClusterName=rlbench\n")
 
 
-def install() -> None:
-    """SLURM and munge from the distribution, if they are not here."""
-    if not (shutil.which("slurmctld") and shutil.which("munged")):
-        quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        done(run("apt-get", "update", env=quiet))
-        packages = ("slurm-wlm", "munge")
-        done(run("apt-get", "install", "-y", "--no-install-recommends", *packages, env=quiet))
-
-
 @contextmanager
 def munge() -> Iterator[None]:
     """SLURM's authentication; one that already answers is used and left alone."""
@@ -181,7 +171,7 @@ def munge() -> Iterator[None]:
 def one_node(folder: Path) -> Iterator[Node]:
     """A running node; what was installed stays, all else is as before."""
     require_free_machine()
-    install()
+    require_packages({"slurm-wlm": "slurmctld", "munge": "munged"})
     node = Node(folder)
     node.write_config()
     ETC.mkdir(exist_ok=True)

@@ -1,6 +1,9 @@
 """What the integration tests share: commands, waiting, and runs compared bit by bit."""
 
+import os
+import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -34,6 +37,22 @@ def done(finished: subprocess.CompletedProcess[str]) -> str:
     """The output of a command that must have succeeded."""
     assert finished.returncode == 0, f"{finished.args}\n{finished.stdout}"
     return finished.stdout
+
+
+def covered(what: str) -> None:
+    """Say in one line, among pytest's own, what a test that passed has seen."""
+    sys.stdout.write(f"\n  covered: {what}\n")
+
+
+def require_packages(programs: Mapping[str, str]) -> None:
+    """Install the Debian packages whose program, the mapping's value, is missing."""
+    missing = [package for package, program in programs.items() if not shutil.which(program)]
+    if missing:
+        assert os.geteuid() == 0, f"{', '.join(missing)} missing: run as root, or install them"
+        quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        install = ("apt-get", "install", "-y", "-qq", "--no-install-recommends")
+        done(run("apt-get", "update", "-qq", env=quiet))
+        done(run(*install, *missing, env=quiet))
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:

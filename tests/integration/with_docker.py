@@ -25,7 +25,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support import ROOT, assert_same_numbers, done, run, wait_until
+from support import (
+    ROOT,
+    assert_same_numbers,
+    covered,
+    done,
+    require_packages,
+    run,
+    wait_until,
+)
 
 USER = 1234
 """A uid that neither this machine nor the image knows."""
@@ -76,27 +84,6 @@ class Engine:
         return self.docker("run", "--rm", *command)
 
 
-def covered(what: str) -> None:
-    """A line of what was covered, among pytest's own."""
-    sys.stdout.write(f"\n  covered: {what}\n")
-
-
-def require_packages(**programs: str) -> None:
-    """Install the Debian packages whose program is missing.
-
-    Args:
-        programs: The program of each package, dashes and dots of its name as underscores.
-    """
-    names = {"docker_io": "docker.io"}
-    missing = [names.get(p, p) for p, program in programs.items() if not shutil.which(program)]
-    if missing:
-        assert os.geteuid() == 0, f"{', '.join(missing)} missing: run as root, or install them"
-        done(run("apt-get", "update", "-qq"))
-        quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        install = ("apt-get", "install", "-y", "-qq", "--no-install-recommends")
-        done(run(*install, *missing, env=quiet))
-
-
 @pytest.fixture(scope="session")
 def place() -> Iterator[Path]:
     """A folder for everything, gone at the end."""
@@ -116,7 +103,7 @@ def engine(place: Path) -> Iterator[Engine]:
     if "DOCKER_HOST" in os.environ:
         yield Engine(env, gpus=False)
         return
-    require_packages(docker_io="dockerd", iptables="iptables")
+    require_packages({"docker.io": "dockerd", "iptables": "iptables"})
     write_program(place / "bin" / "nvidia-container-runtime-hook", "#!/bin/sh\nexit 0\n")
     env["DOCKER_HOST"] = f"unix://{place}/docker.sock"
     with (place / "dockerd.log").open("w") as log:
@@ -145,7 +132,7 @@ def base_image(engine: Engine) -> str:
     """A base with the Python that the wheels are for, made without a registry."""
     if given := os.environ.get("RLBENCH_BASE_IMAGE"):
         return given
-    require_packages(mmdebstrap="mmdebstrap")
+    require_packages({"mmdebstrap": "mmdebstrap"})
     suite = SUITES.get(sys.version_info[:2])
     assert suite, f"got Python {sys.version_info[:2]}; set RLBENCH_BASE_IMAGE, or use {SUITES}"
     name = f"localbase:{suite}"
@@ -444,7 +431,7 @@ def apptainer(engine_with_image: Engine, place: Path) -> tuple[dict[str, str], P
     if not shutil.which("apptainer"):
         tree = Path(env.get("APPTAINER_ROOT", place / "sid"))
         if not tree.exists():
-            require_packages(debootstrap="debootstrap")
+            require_packages({"debootstrap": "debootstrap"})
             include = "--include=apptainer,ca-certificates,squashfs-tools,fuse3"
             done(run("debootstrap", "--variant=minbase", include, "sid", tree))
         for name in ("hosts", "resolv.conf"):

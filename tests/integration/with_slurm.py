@@ -5,7 +5,6 @@ Each test prints one line that says what it covered.
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from slurm_node import Node, one_node
-from support import ROOT, assert_same_numbers, done, run, wait_until
+from support import ROOT, assert_same_numbers, covered, done, run, wait_until
 
 from rlbench.records import UpdateRow, read_rows
 
@@ -83,11 +82,6 @@ def fresh(before: Mapping[str, object], node: Node) -> list[dict[str, str]]:
 def together(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     """Whether two jobs ran at one time; SLURM's times are whole seconds that sort as text."""
     return max(one["StartTime"], other["StartTime"]) < min(one["EndTime"], other["EndTime"])
-
-
-def covered(text: str) -> None:
-    """Say in one line what a test that passed has seen."""
-    sys.stdout.write(f"\n  covered: {text}\n")
 
 
 @dataclass(frozen=True)

@@ -180,8 +180,8 @@ def _difference(outcomes: list[Outcome], recorded: list[Outcome], facts: RunFact
     if outcomes == recorded:
         return ""
     changed = [
-        *differences(facts.machine, describe_machine(), "machine"),
-        *differences(facts.software, describe_software(), "software"),
+        *differences(facts.machine, describe_machine(), place="machine"),
+        *differences(facts.software, describe_software(), place="software"),
     ]
     differing = sum(o != r for o, r in zip(outcomes, recorded, strict=False))
     return (

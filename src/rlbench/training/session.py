@@ -122,9 +122,10 @@ def opened(job: Job) -> Iterator[Session]:
     Raises:
         InputError: the device, the environment or its spaces cannot be had; nothing has started.
     """
-    machine, software, started = describe_machine(), describe_software(), utc_now()
+    started = utc_now()
     device = torch.device(choose_device(job.device))
     configure_torch(job.cpu_threads, job.matmul_precision, job.deterministic == "always")
+    machine, software = describe_machine(), describe_software()  # with the variables just set
     stopwatch = Stopwatch(device)
     streams = open_streams(job.seed, job.num_envs, job.eval_episodes, device)
     with Environments(
