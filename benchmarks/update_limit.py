@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interleaved import in_turns, sessions
 from rlbench.spec.job import Job
-from rlbench.training.policy import Tanh
+from rlbench.training.program import tanh_by_exp
 from rlbench.training.session import Session
 
 ROUNDS = 7
@@ -99,7 +99,7 @@ def adam(x: Tensor) -> Tensor:
 def limit(session: Session, minibatch: int) -> Callable[[], float]:
     """Seconds that the arithmetic of one gradient step takes."""
     works = products(session.envs.spec.observation_size, minibatch)
-    of_tanh, of_adam = per_element(Tanh()), per_element(adam)
+    of_tanh, of_adam = per_element(tanh_by_exp), per_element(adam)
     activations = 2 * sum(HIDDEN) * minibatch
     networks = session.actor, session.critic
     weights = sum(p.numel() for network in networks for p in network.parameters())

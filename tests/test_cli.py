@@ -132,7 +132,7 @@ def test_defaults_are_those_of_the_original_system(capsys: pytest.CaptureFixture
         "--env-name STR": "Pendulum-v1",
         "--batch-size INT": "2000",
         "--num-envs INT": str(min(4, cores)),
-        "--vector-mode {auto,sync,async,native,envpool}": "auto",
+        "--vector-mode {auto,sync,async,native,fused,envpool}": "auto",
         "--cpu-threads INT": str(min(8, cores)),
         "--device {auto,cpu,cuda}": "auto",
         "--seed INT": "42",

@@ -55,7 +55,7 @@ def test_numbers_are_numbers(tmp_path: Path) -> None:
         ("batch_size: .inf", "batch_size: got inf; "),
         (
             "vector_mode: off",
-            "vector_mode: got False; allowed: 'auto', 'sync', 'async', 'native' or ",
+            "vector_mode: got False; allowed: 'auto', 'sync', 'async', 'native', 'fused' or ",
         ),
         ("devices: [gpu]", "devices.0: got 'gpu'; allowed: 'auto', 'cpu' or 'cuda'"),
         ("algorithms: [ppo, trop]", "got algorithm 'trop'; allowed: ppo, ppo-kl, a2c, trpo, npg"),

@@ -12,6 +12,13 @@ from rlbench.training.envs.native import NATIVE, _squared
 from rlbench.training.envs.vector import Environments, inspect
 
 RNG = np.random.default_rng(0)
+STATES: dict[str, tuple[list[float], list[float]]] = {
+    "Pendulum-v1": ([-9, -8], [9, 8]),
+    "CartPole-v1": ([-2.5, -3, -0.22, -3], [2.5, 3, 0.22, 3]),
+    "Acrobot-v1": ([-3.1, -3.1, -12, -28], [3.1, 3.1, 12, 28]),
+    "MountainCarContinuous-v0": ([-1.2, -0.07], [0.6, 0.07]),
+}
+"""Lowest and highest of each quantity."""
 each = pytest.mark.parametrize("environment", sorted(NATIVE))
 
 
@@ -45,17 +52,10 @@ def test_sync_and_native_play_the_same_episodes(environment: str) -> None:
     assert any(rows.any() for rows in played[0][4::5]), "no episode ended: nothing was compared"
 
 
-@pytest.mark.parametrize(
-    ("environment", "low", "high"),
-    [
-        ("Pendulum-v1", [-9, -8], [9, 8]),
-        ("CartPole-v1", [-2.5, -3, -0.22, -3], [2.5, 3, 0.22, 3]),
-        ("Acrobot-v1", [-3.1, -3.1, -12, -28], [3.1, 3.1, 12, 28]),
-        ("MountainCarContinuous-v0", [-1.2, -0.07], [0.6, 0.07]),
-    ],
-)
-def test_a_step_from_any_state_is_gymnasiums(environment: str, low: Any, high: Any) -> None:
+@each
+def test_a_step_from_any_state_is_gymnasiums(environment: str) -> None:
     """3,000 random states and actions, the whole state space and not only what play reaches."""
+    low, high = STATES[environment]
     env = gym.make(environment).unwrapped
     dynamics = NATIVE[environment][1]
     states = RNG.uniform(low, high, (3000, len(low)))
@@ -64,7 +64,7 @@ def test_a_step_from_any_state_is_gymnasiums(environment: str, low: Any, high: A
     actions = random_actions(environment, 1, 3000)[0]
     if actions.ndim == 2:
         actions = np.clip(actions, env.action_space.low, env.action_space.high)  # type: ignore[attr-defined]
-    width = len(dynamics.start(np.random.default_rng(0)))
+    width = len(dynamics.starts(np.random.default_rng(0), 1))
     state = np.zeros((width, 3000))
     state[: len(low)] = states.T
     following, rewards, died = dynamics.step(state, actions)

@@ -86,7 +86,7 @@ class UpdateRow(Metrics):
     return_mean: float
     """Mean undiscounted return of those episodes; NaN if none ended."""
     env_s: float
-    """Stepping the environments."""
+    """Stepping the environments; 0 where they are part of the policy's program (mode `fused`)."""
     policy_s: float
     """Choosing actions, values of the states, moving observations."""
     update_s: float

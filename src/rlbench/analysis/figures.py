@@ -236,7 +236,8 @@ def phases(tables: Tables, plan: Plan) -> list[Drawing]:
             figure,
             f"Median over timed updates ({_n(rates['n'])}) of the time in each phase, per "
             "environment step, alone on the machine. Policy: choosing actions and "
-            "state values; update: advantages and gradient steps; other: what no phase claims.",
+            "state values, with the environments where both are one program (vector mode fused); "
+            "update: advantages and gradient steps; other: what no phase claims.",
             _listed(
                 f"{arm_label(arm)}: {arm['update_s'] / arm['wall_s']:.0%} update, "
                 f"{arm['env_s'] / arm['wall_s']:.0%} environment"

@@ -14,7 +14,7 @@ from rlbench.spec.registry import AnyAlgorithm
 from rlbench.spec.settings import Settings
 
 Seed = Annotated[Whole, Field(ge=0)]
-VectorMode = Literal["auto", "sync", "async", "native", "envpool"]
+VectorMode = Literal["auto", "sync", "async", "native", "fused", "envpool"]
 
 
 class RunSettings(Settings):
@@ -24,8 +24,10 @@ class RunSettings(Settings):
     """Environment steps per update, over all environments."""
     vector_mode: VectorMode = "auto"
     """Environments in this process (sync), one process each (async), as one array (native:
-    Pendulum, CartPole, MountainCarContinuous, Acrobot), or the fastest of these (auto). In
-    threads of C++ (envpool): Gymnasium's equations but other start states, so never by auto."""
+    Pendulum, CartPole, MountainCarContinuous, Acrobot), native and compiled with the policy into
+    one program on the device (fused: the same up to float rounding), or the fastest of these
+    (auto; fused only where gradient steps are compiled too). In threads of C++ (envpool):
+    Gymnasium's equations but other start states, so never by auto."""
     cpu_threads: Count = 1
     """Threads of PyTorch on the CPU; inter-op threads are at most 4 of them."""
     matmul_precision: Literal["highest", "high", "medium"] = "high"
@@ -67,6 +69,16 @@ class Job(RunSettings):
     def _possible(self) -> Self:
         if (self.total_steps is None) == (self.num_episodes is None):
             raise ValueError("give exactly one budget: total_steps or num_episodes")
+        if self.vector_mode == "fused" and self.compile == "never":
+            raise ValueError(
+                "vector_mode 'fused' is a compiled program, and compile is 'never'; set compile to "
+                "'auto', or vector_mode to 'native'"
+            )
+        if self.vector_mode == "fused" and self.algorithm.agent:
+            raise ValueError(
+                f"vector_mode 'fused' has rollouts of our own, and '{self.algorithm.name}' gathers "
+                "its experience itself; set vector_mode to 'native'"
+            )
         if self.num_envs > self.batch_size:
             raise ValueError(
                 f"num_envs {self.num_envs} is more than batch_size {self.batch_size}: a batch "

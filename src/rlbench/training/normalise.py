@@ -27,10 +27,8 @@ class Moments:
     @property
     def deviation(self) -> np.ndarray:
         """Standard deviation, [K]; 1 before the first row."""
-        if self.count == 0:
-            return np.ones_like(self.mean)
-        deviation: np.ndarray = np.sqrt(self.squares / self.count + EPSILON)
-        return deviation
+        deviation = np.sqrt(self.squares / np.maximum(self.count, 1) + EPSILON)
+        return np.where(self.count > 0, deviation, 1.0)
 
     def updated(self, rows: np.ndarray) -> "Moments":
         """The moments with M more rows, [M, K].

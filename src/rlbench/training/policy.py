@@ -9,6 +9,7 @@ Source:  orthogonal initialisation with gains sqrt(2), 0.01 and 1, as usual for 
 import math
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,17 +24,6 @@ from rlbench.training.distributions import (
 )
 from rlbench.training.envs.spaces import Bits, Categories, Continuous, EnvSpec, MultiCategories
 from rlbench.training.noise import coloured_noise
-
-
-class Tanh(nn.Module):
-    """Hyperbolic tangent; in compiled code by exp, which is vectorised there and tanh is not."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """tanh(x) = 1 - 2 / (exp(2 x) + 1), to 1e-7; beyond 15 it is 1 in float32."""
-        if torch.compiler.is_compiling():
-            return 1 - 2 / (torch.exp(2 * x.clamp(-15, 15)) + 1)
-        return torch.tanh(x)
-
 
 NARROW = 16
 """A layer with fewer inputs is narrow: products with its weights are far from the matrix speed."""
@@ -52,7 +42,7 @@ class Linear(nn.Linear):
         return super().forward(x)
 
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": Tanh, "relu": nn.ReLU}
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 class GaussianActor(nn.Module):
@@ -76,7 +66,7 @@ class GaussianActor(nn.Module):
         if not self._state_std:
             self.log_std = nn.Parameter(torch.full((action.size,), settings.log_std_init))
         self._noise_colour = settings.noise_colour
-        bounds = torch.tensor(action.policy_bounds, dtype=torch.float32)
+        bounds = torch.tensor(np.stack(action.policy_bounds), dtype=torch.float32)
         bounded = torch.tensor(action.bounded)
         self.register_buffer("centre", torch.where(bounded, bounds.mean(0), 0.0))
         self.register_buffer("half_range", torch.where(bounded, (bounds[1] - bounds[0]) / 2, 1.0))

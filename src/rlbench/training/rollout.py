@@ -44,6 +44,22 @@ class Rollout:
         return self.rewards.numel()
 
 
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """T steps in each of N environments, before the critic has seen them."""
+
+    observations: Tensor  # [T, N, O], as the policy saw them
+    actions: Tensor  # [T, N, A] or [T, N]; as sampled
+    log_probs: Tensor  # [T, N], nats
+    rewards: np.ndarray  # [T, N], float64, raw
+    terminated: np.ndarray  # [T, N], bool
+    ended: np.ndarray  # [T, N], bool
+    final: Tensor  # [E, O], true final observations in the order of `ended`, as they would be seen
+    after: Tensor  # [N, O], observations after the last step, as they would be seen
+    episodes: list[EpisodeRow]
+    """Those that ended, in order."""
+
+
 class Tally:
     """Counts transitions and episodes of N environments, and the return of each episode."""
 
@@ -120,6 +136,13 @@ class Collector:
         Raises:
             RunFailed: an environment failed or gave a non-finite number.
         """
+        experience = self._gather(steps, max_episodes, stopwatch)
+        with stopwatch.lap("policy"):
+            rollout = self._assemble(experience)
+        return rollout, self.tally.counted(experience.episodes, max_episodes)
+
+    def _gather(self, steps: int, max_episodes: int | None, stopwatch: Stopwatch) -> Experience:
+        """See `collect`."""
         acted: list[tuple[Tensor, Tensor, Distribution]] = []
         gained: list[Transition] = []
         rows: list[EpisodeRow] = []
@@ -140,8 +163,7 @@ class Collector:
             if max_episodes is not None and len(rows) >= max_episodes:
                 break
         with stopwatch.lap("policy"):
-            rollout = self._assemble(acted, gained)
-        return rollout, self.tally.counted(rows, max_episodes)
+            return self._stacked(acted, gained, rows)
 
     def _observe(self) -> np.ndarray:
         """What the policy is about to act on, [N, O]: counted once, here, then normalised."""
@@ -158,50 +180,59 @@ class Collector:
         final = normalised(step.final_observations, self.scales.observations)
         return replace(step, final_observations=final)
 
-    def _assemble(
-        self, acted: list[tuple[Tensor, Tensor, Distribution]], gained: list[Transition]
-    ) -> Rollout:
-        observations = torch.stack([step[0] for step in acted])
+    def _stacked(
+        self,
+        acted: list[tuple[Tensor, Tensor, Distribution]],
+        gained: list[Transition],
+        episodes: list[EpisodeRow],
+    ) -> Experience:
+        """Steps one by one as arrays over all of them."""
         actions = torch.stack([step[1] for step in acted])
-        policy = stacked([step[2] for step in acted])
-        rewards = self._scaled(gained) * self._settings.reward_scale
-        ended = torch.from_numpy(np.stack([step.ended for step in gained])).to(observations.device)
-        values = self._critic(observations)
-        return Rollout(
-            observations=observations,
+        after = normalised(self._observations, self.scales.observations)  # counted when acted on
+        return Experience(
+            observations=torch.stack([step[0] for step in acted]),
             actions=actions,
-            log_probs=policy.log_prob(actions),
-            rewards=self._to_device(rewards.astype(np.float32)),
-            values=values,
-            next_values=self._next_values(values, ended, gained),
-            ended=ended,
+            log_probs=stacked([step[2] for step in acted]).log_prob(actions),
+            rewards=np.stack([step.rewards for step in gained]),
+            terminated=np.stack([step.terminated for step in gained]),
+            ended=np.stack([step.ended for step in gained]),
+            final=self._to_device(np.concatenate([step.final_observations for step in gained])),
+            after=self._to_device(after),
+            episodes=episodes,
         )
 
-    def _scaled(self, gained: list[Transition]) -> np.ndarray:
+    def _assemble(self, gathered: Experience) -> Rollout:
+        """With values, and rewards as the learner takes them."""
+        rewards = self._scaled(gathered) * self._settings.reward_scale
+        values = self._critic(gathered.observations)
+        return Rollout(
+            observations=gathered.observations,
+            actions=gathered.actions,
+            log_probs=gathered.log_probs,
+            rewards=self._to_device(rewards.astype(np.float32)),
+            values=values,
+            next_values=self._next_values(values, gathered),
+            ended=self._to_device(gathered.ended),
+        )
+
+    def _scaled(self, gathered: Experience) -> np.ndarray:
         """Rewards [T, N], all divided by one deviation, so that a batch's targets agree."""
-        rewards = np.stack([step.rewards for step in gained])
-        seen = self.scales.returns
+        rewards, ended, seen = gathered.rewards, gathered.ended, self.scales.returns
         if seen is None:
             return rewards
-        ended = np.stack([step.ended for step in gained])
         returns = discounted_returns(rewards, ended, self._settings.gamma, self._discounted)
         self._discounted = np.where(ended[-1], 0.0, returns[-1])
         seen = seen.updated(returns.reshape(-1, 1))
         self.scales = replace(self.scales, returns=seen)
         return clipped(rewards / seen.deviation)
 
-    def _next_values(self, values: Tensor, ended: Tensor, gained: list[Transition]) -> Tensor:
+    def _next_values(self, values: Tensor, gathered: Experience) -> Tensor:
         """V(s_{t+1}), [T, N]: of the true final observation at a time limit, 0 after a death."""
-        after = normalised(
-            gained[-1].observations, self.scales.observations
-        )  # counted when acted on
-        last = self._critic(self._to_device(after))  # [N]
+        last = self._critic(gathered.after)  # [N]
         following = torch.cat([values[1:], last.unsqueeze(0)])  # [T, N]
-        final = np.concatenate([step.final_observations for step in gained])  # [E, O]
-        if len(final):
-            following[ended] = self._critic(self._to_device(final))
-        terminated = torch.from_numpy(np.stack([step.terminated for step in gained]))
-        return following.masked_fill(terminated.to(following.device), 0.0)
+        if len(gathered.final):
+            following[self._to_device(gathered.ended)] = self._critic(gathered.final)
+        return following.masked_fill(self._to_device(gathered.terminated), 0.0)
 
     def _to_device(self, array: np.ndarray) -> Tensor:
         # A copy: PyTorch aligns its memory to 64 bytes, and products repeat bit by bit only then.

@@ -17,10 +17,12 @@ from rlbench.errors import InputError, RlbenchError
 from rlbench.machine import configure_torch, describe_machine, describe_numerics
 from rlbench.records import FAILURE, Failure, Machine, RunFacts, Software, write_facts
 from rlbench.software import describe_software
-from rlbench.spec.job import Job
-from rlbench.training.algorithms import make_learner, named, wants_compiled
+from rlbench.spec.job import Job, VectorMode
+from rlbench.training.algorithms import make_learner, named, wants_compiled, why_not_compiled
 from rlbench.training.algorithms.learner import Agent, Gatherer, Learner, example_batch
+from rlbench.training.envs.batched import has_native
 from rlbench.training.envs.vector import Environments
+from rlbench.training.fused import FusedCollector
 from rlbench.training.policy import Actor, Critic, make_actor_critic
 from rlbench.training.rollout import Collector
 from rlbench.training.seeding import Streams, open_streams, seed_globals
@@ -42,7 +44,7 @@ class Session:
     stopwatch: Stopwatch
     started: str
     compile_s: float
-    """Seconds to make the compiled program; 0 in eager mode."""
+    """Seconds to make the compiled programs; 0 in eager mode."""
     machine: Machine
     software: Software
     """Both as they were before the first step."""
@@ -92,12 +94,16 @@ def _learner(
 ) -> Parts:
     """An algorithm that learns from our rollouts."""
     watch = Stopwatch(streams.noise.device)
-    example = None
+    fused, example = envs.mode == "fused", None
+    collector = (
+        FusedCollector(envs, networks, streams.noise, job.algorithm, job.rollout_steps)
+        if fused
+        else Collector(envs, networks, streams.noise, job.algorithm)
+    )
     if wants_compiled(job):
         example = example_batch(envs.spec, job.actual_batch, streams.noise.device)
     learner = make_learner(job.algorithm, networks, streams.shuffling, example)
-    compile_s = 0.0 if example is None else watch.elapsed()
-    return Collector(envs, networks, streams.noise, job.algorithm), learner, compile_s
+    return collector, learner, watch.elapsed() if fused or example else 0.0
 
 
 def _agent(job: Job, envs: Environments, networks: tuple[Actor, Critic], streams: Streams) -> Parts:
@@ -115,6 +121,21 @@ def _agent(job: Job, envs: Environments, networks: tuple[Actor, Critic], streams
     return agent, agent, agent.compile_s
 
 
+def _vector_mode(job: Job) -> VectorMode:
+    """The mode that was asked for, and what `auto` is where nothing has to be measured.
+
+    Raises:
+        InputError: a program is asked for that cannot be compiled here.
+    """
+    if job.vector_mode == "fused" and (reason := why_not_compiled()):
+        raise InputError(f"vector_mode: got 'fused', but {reason}; or use 'native' or 'auto'")
+    if job.vector_mode != "auto":
+        return job.vector_mode
+    if job.algorithm.agent:
+        return "sync"
+    return "fused" if has_native(job.environment) and wants_compiled(job) else "auto"
+
+
 @contextmanager
 def opened(job: Job) -> Iterator[Session]:
     """Everything a run of the job needs; environments are closed whatever happens.
@@ -130,7 +151,7 @@ def opened(job: Job) -> Iterator[Session]:
     streams = open_streams(job.seed, job.num_envs, job.eval_episodes, device)
     with Environments(
         job.environment,
-        "sync" if job.algorithm.agent and job.vector_mode == "auto" else job.vector_mode,
+        _vector_mode(job),
         streams.env_seeds,
         job.env_timeout_s,
         job.algorithm.action_bounds,

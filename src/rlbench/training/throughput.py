@@ -69,7 +69,7 @@ def _timed_update(session: Session, repeat: int, update: int) -> TimingRow:
         repeat=repeat,
         update=update,
         steps=rollout.size,
-        env_s=seconds["env"],
+        env_s=seconds.get("env", 0.0),
         policy_s=seconds["policy"],
         update_s=seconds["update"],
         wall_s=wall_s,

@@ -210,7 +210,7 @@ def _record(session: Session, log: Log, metrics: Metrics, episodes: Sequence[Epi
             episodes=len(episodes),
             return_mean=float(np.mean(returns)) if returns else NAN,
             **asdict(metrics),
-            env_s=seconds["env"],
+            env_s=seconds.get("env", 0.0),
             policy_s=seconds["policy"],
             update_s=seconds["update"],
             evaluate_s=seconds.get("evaluate", 0.0),

@@ -12,7 +12,7 @@ nothing anew.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,17 +23,10 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.nn.utils.rnn import pad_sequence
 
 from rlbench.training.algorithms.steps import Descent, Plan, Taken
+from rlbench.training.program import compiled_program
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 """Adam's constants, those of PyTorch."""
-
-
-def compiled_program(
-    function: Callable[..., tuple[Tensor, ...]], device: torch.device
-) -> Callable[..., tuple[Tensor, ...]]:
-    """The function as one program for the shapes of its first call."""
-    on_cpu = device.type == "cpu"
-    return torch.compile(function, fullgraph=True, dynamic=False, options={"cpp_wrapper": on_cpu})
 
 
 def triples(tensors: Sequence[Tensor]) -> list[tuple[Tensor, Tensor, Tensor]]:

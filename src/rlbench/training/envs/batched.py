@@ -41,7 +41,8 @@ class BatchedVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(env.observation_space, num_envs)
         self.action_space = batch_space(env.action_space, num_envs)
         limit = env.spec.max_episode_steps if env.spec else None
-        self._limit = limit if limit is not None else np.iinfo(np.int64).max
+        self.limit = limit if limit is not None else np.iinfo(np.int64).max
+        """Steps after which an episode is out of time."""
 
 
 class NativeVectorEnv(BatchedVectorEnv):
@@ -52,7 +53,8 @@ class NativeVectorEnv(BatchedVectorEnv):
         dynamics = _dynamics(env.spec)
         if dynamics is None:
             raise ValueError(f"no native dynamics for {env}; there are: {', '.join(NATIVE)}")
-        self._dynamics = dynamics
+        self.dynamics = dynamics
+        """The equations."""
 
     def reset(
         self,
@@ -64,22 +66,26 @@ class NativeVectorEnv(BatchedVectorEnv):
         seeds = seed if isinstance(seed, list) else [seed] * self.num_envs
         self._generators = [np_random(s)[0] for s in seeds]
         self._lengths = np.zeros(self.num_envs, np.int64)
-        starts = [self._dynamics.start(generator) for generator in self._generators]
-        self._state = np.stack(starts, 1)  # [S, N]
+        self.state = np.concatenate([self.starts(i, 1) for i in range(self.num_envs)], 1)
+        """Of every environment, [S, N]."""
         return self._observe(), {}
+
+    def starts(self, env: int, count: int) -> np.ndarray:
+        """The next first states of one environment, [S, count]."""
+        return self.dynamics.starts(self._generators[env], count)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """One step of each; where an episode ends, the observation is the next one's first."""
-        self._state, rewards, terminated = self._dynamics.step(self._state, actions)
+        self.state, rewards, terminated = self.dynamics.step(self.state, actions)
         self._lengths += 1
-        truncated = self._lengths >= self._limit
+        truncated = self._lengths >= self.limit
         observations = self._observe()
         ended = terminated | truncated
         infos: dict[str, Any] = {}
         if ended.any():
             infos = {"final_obs": observations, "_final_obs": ended}
-            for i in np.flatnonzero(ended):
-                self._state[:, i] = self._dynamics.start(self._generators[i])
+            for i in np.flatnonzero(ended).tolist():
+                self.state[:, i] = self.starts(i, 1)[:, 0]
             self._lengths[ended] = 0
             observations = self._observe()
         return observations, rewards, terminated, truncated, infos
@@ -89,4 +95,4 @@ class NativeVectorEnv(BatchedVectorEnv):
 
         A matrix product may round the last bit of a transposed matrix otherwise (MKL on Intel).
         """
-        return np.ascontiguousarray(self._dynamics.observe(self._state))
+        return np.ascontiguousarray(self.dynamics.observe(self.state))

@@ -4,6 +4,10 @@ In:      states [S, N] (float64, a row per quantity) and actions.
 Out:     next states, rewards [N], deaths [N]; observations [N, O], float32.
 Source:  gymnasium.envs.classic_control (Gymnasium 1.4); bit for bit the same episodes, so the order
          of operations and the precision of each are Gymnasium's, also where they look odd.
+
+NumPy calls them, and `torch.compile` reads them: what it makes of them is the same up to float
+rounding, on the device of the tensors. So no step may depend on a value of an array, except where
+`compiled()` gives another way.
 """
 
 import math
@@ -18,8 +22,8 @@ Bound = float | np.floating[Any] | Arrays
 class Dynamics(Protocol):
     """One environment's equations."""
 
-    def start(self, generator: np.random.Generator) -> Arrays:
-        """A first state [S], drawn as Gymnasium draws it."""
+    def starts(self, generator: np.random.Generator, count: int) -> Arrays:
+        """The next first states, [S, count], drawn as Gymnasium draws one after the other."""
         ...
 
     def step(self, state: Arrays, actions: Arrays) -> tuple[Arrays, Arrays, Arrays]:
@@ -34,10 +38,10 @@ class Dynamics(Protocol):
 class Pendulum:
     """State: angle from upright (rad), speed (rad/s)."""
 
-    def start(self, generator: np.random.Generator) -> Arrays:
+    def starts(self, generator: np.random.Generator, count: int) -> Arrays:
         """Angle uniform in [-pi, pi], speed in [-1, 1]."""
         high = np.array([np.pi, 1.0])
-        return generator.uniform(-high, high)
+        return generator.uniform(-high, high, size=(count, 2)).T
 
     def step(self, state: Arrays, actions: Arrays) -> tuple[Arrays, Arrays, Arrays]:
         """Torque in [-2, 2], 0.05 s; cost angle^2 + 0.1 speed^2 + 0.001 torque^2."""
@@ -57,9 +61,9 @@ class Pendulum:
 class CartPole:
     """State: position (m), speed (m/s), angle (rad), angular speed (rad/s)."""
 
-    def start(self, generator: np.random.Generator) -> Arrays:
+    def starts(self, generator: np.random.Generator, count: int) -> Arrays:
         """Everything uniform in [-0.05, 0.05]."""
-        return generator.uniform(-0.05, 0.05, size=4)
+        return generator.uniform(-0.05, 0.05, size=(count, 4)).T
 
     def step(self, state: Arrays, actions: Arrays) -> tuple[Arrays, Arrays, Arrays]:
         """Push of 10 N left or right, 0.02 s; reward 1; death beyond 2.4 m or 12 degrees."""
@@ -88,9 +92,10 @@ class MountainCarContinuous:
     Gymnasium keeps the first state in float64 and every later one in float32.
     """
 
-    def start(self, generator: np.random.Generator) -> Arrays:
+    def starts(self, generator: np.random.Generator, count: int) -> Arrays:
         """Position uniform in [-0.6, -0.4], at rest."""
-        return np.array([generator.uniform(-0.6, -0.4), 0.0, 1.0])
+        positions = generator.uniform(-0.6, -0.4, size=count)
+        return np.stack([positions, np.zeros(count), np.ones(count)])
 
     def step(self, state: Arrays, actions: Arrays) -> tuple[Arrays, Arrays, Arrays]:
         """Force in [-1, 1]; reward 100 at the goal, minus 0.1 force^2."""
@@ -124,10 +129,10 @@ class Acrobot:
     Gymnasium keeps the first state in float32 and every later one in float64.
     """
 
-    def start(self, generator: np.random.Generator) -> Arrays:
+    def starts(self, generator: np.random.Generator, count: int) -> Arrays:
         """Everything uniform in [-0.1, 0.1]."""
-        drawn = generator.uniform(-0.1, 0.1, size=4).astype(np.float32)
-        return np.append(drawn.astype(np.float64), 1.0)
+        drawn = generator.uniform(-0.1, 0.1, size=(count, 4)).astype(np.float32)
+        return np.concatenate([drawn.T.astype(np.float64), np.ones((1, count))])
 
     def step(self, state: Arrays, actions: Arrays) -> tuple[Arrays, Arrays, Arrays]:
         """Torque -1, 0 or 1, one Runge-Kutta step of 0.2 s; reward -1 until the tip is up."""
@@ -147,10 +152,10 @@ class Acrobot:
     def observe(self, state: Arrays) -> Arrays:
         """Cosine and sine of both angles, and both speeds."""
         wide, fresh = self._columns(state[:4]), state[4] > 0
-        if fresh.any():
-            narrow = self._columns(state[:4].astype(np.float32))
-            return np.where(fresh[:, None], narrow, wide)
-        return wide
+        if not compiled() and not fresh.any():
+            return wide
+        narrow = self._columns(state[:4].astype(np.float32))
+        return np.where(fresh[:, None], narrow, wide)
 
     @staticmethod
     def _columns(s: Arrays) -> Arrays:
@@ -178,6 +183,13 @@ class Acrobot:
         return np.array([dtheta1, dtheta2, ddtheta1, ddtheta2])
 
 
+def compiled() -> bool:
+    """Whether `torch.compile` reads these equations, rather than NumPy calling them."""
+    import torch  # only here: whoever looks at an environment need not wait for it
+
+    return torch.compiler.is_compiling()
+
+
 def _within(x: Arrays, low: Bound, high: Bound) -> Arrays:
     """Clipped, as by np.clip, which takes three times as long for few numbers."""
     clipped: Arrays = np.minimum(np.maximum(x, low), high)
@@ -190,11 +202,15 @@ def _squared(x: Arrays) -> Arrays:
     That is now and then not x * x, nor what NumPy's vectorised power gives; in float32 only
     where x^2 lies almost halfway between two numbers.
     """
+    squared: Arrays
+    if compiled():
+        squared = x * x
+        return squared
     if x.dtype == np.float64:
-        by_pow: Arrays = np.float_power(x, 2.0)
-        return by_pow
+        squared = np.float_power(x, 2.0)
+        return squared
     exact = np.square(x, dtype=np.float64)
-    squared: Arrays = exact.astype(np.float32)
+    squared = exact.astype(np.float32)
     off_half = np.abs(np.abs(exact - squared) / np.spacing(squared) - 0.5)
     for i in np.flatnonzero(off_half < 0.01):
         squared[i] = x[i] ** 2
@@ -204,6 +220,9 @@ def _squared(x: Arrays) -> Arrays:
 def _wrapped(angle: Arrays) -> Arrays:
     """Angles in [-pi, pi], by whole turns."""
     turn = np.pi - -np.pi
+    if compiled():
+        turned: Arrays = angle - turn * np.floor((angle + np.pi) / turn)
+        return turned
     while (angle > np.pi).any():
         angle = np.where(angle > np.pi, angle - turn, angle)
     while (angle < -np.pi).any():

@@ -84,7 +84,7 @@ class PooledVectorEnv(BatchedVectorEnv):
         """One step of each; where an episode ends, the observation is the next one's first."""
         observations, rewards, terminated, _, _ = self._pool.step(actions)
         self._lengths += 1
-        truncated = self._lengths >= self._limit
+        truncated = self._lengths >= self.limit
         ended = terminated | truncated
         infos: dict[str, Any] = {}
         if ended.any():

@@ -4,8 +4,7 @@ In:      Gymnasium spaces.
 Out:     a frozen EnvSpec, or one InputError that names the space and the supported ones.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
@@ -29,23 +28,22 @@ class Continuous:
     dtype: np.dtype[Any]
     rescaled: bool = False
     """Whether the policy acts in [-1, 1] where both bounds are finite."""
+    bounded: np.ndarray = field(init=False)  # [A], bool: which dimensions have two finite bounds
+    policy_bounds: tuple[np.ndarray, np.ndarray] = field(init=False)
+    """Lowest and highest numbers that the policy may choose, [A] each: -1 and 1 if rescaled."""
+
+    def __post_init__(self) -> None:
+        bounded = np.maximum(np.abs(self.low), np.abs(self.high)) < UNBOUNDED
+        bounds = self.low, self.high
+        if self.rescaled:
+            bounds = np.where(bounded, -1.0, self.low), np.where(bounded, 1.0, self.high)
+        object.__setattr__(self, "bounded", bounded)
+        object.__setattr__(self, "policy_bounds", bounds)
 
     @property
     def size(self) -> int:
         """A: numbers per action."""
         return len(self.low)
-
-    @cached_property
-    def bounded(self) -> np.ndarray:
-        """Which dimensions have two finite bounds, [A]."""
-        bounded: np.ndarray = np.maximum(np.abs(self.low), np.abs(self.high)) < UNBOUNDED
-        return bounded
-
-    @cached_property
-    def policy_bounds(self) -> np.ndarray:
-        """Lowest and highest number that the policy may choose, [2, A]: -1 and 1 if rescaled."""
-        bounds = np.stack([self.low, self.high])
-        return np.where(self.bounded, [[-1.0], [1.0]], bounds) if self.rescaled else bounds
 
     def zeros(self, count: int) -> np.ndarray:
         """Actions of a policy that are all 0, [B, A]."""
@@ -60,9 +58,9 @@ class Continuous:
         lowest, highest = self.policy_bounds
         taken: np.ndarray = np.minimum(np.maximum(actions, lowest), highest)
         if self.rescaled:
-            low, high = np.where(self.bounded, [self.low, self.high], [[-1.0], [1.0]])
+            low, high = np.where(self.bounded, self.low, -1), np.where(self.bounded, self.high, 1)
             taken = np.clip((low + high) / 2 + (high - low) / 2 * taken, self.low, self.high)
-        return taken.astype(self.dtype, copy=False).reshape(len(actions), *self.shape)
+        return taken.astype(self.dtype).reshape(len(actions), *self.shape)
 
 
 @dataclass(frozen=True, slots=True)

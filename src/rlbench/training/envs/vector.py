@@ -70,6 +70,17 @@ class Environments:
         """N."""
         return len(self._seeds)
 
+    @property
+    def native(self) -> NativeVectorEnv:
+        """The equations and states behind modes `native` and `fused`.
+
+        Raises:
+            TypeError: another mode.
+        """
+        if not isinstance(self._envs, NativeVectorEnv):
+            raise TypeError(f"mode {self.mode} has no native dynamics")
+        return self._envs
+
     def reset(self) -> np.ndarray:
         """Start every environment from its seed; first observations [N, O], float32.
 
@@ -192,17 +203,17 @@ def inspect(
     never chosen by itself.
 
     Raises:
-        InputError: an unknown id, an unsupported space, or native or envpool asked for and not to
-            be had.
+        InputError: an unknown id, an unsupported space, or native, fused or envpool asked for and
+            not to be had.
         RunFailed: the environment raised while it was measured.
     """
     env = Maker(environment, 0)()
     try:
         spec = describe_spaces(env, environment, action_bounds)
         native = has_native(environment)
-        if mode == "native" and not native:
+        if mode in {"native", "fused"} and not native:
             raise InputError(
-                f"vector_mode: got 'native', which '{environment}' does not have; it is there for "
+                f"vector_mode: got '{mode}', which '{environment}' does not have; it is there for "
                 f"{', '.join(NATIVE)}. Use 'auto', 'sync' or 'async'"
             )
         if mode == "envpool":
@@ -243,7 +254,7 @@ def _seconds_per_step(env: gym.Env[Any, Any]) -> float:
 def _vectorise(
     environment: str, mode: VectorMode, num_envs: int
 ) -> SyncVectorEnv | AsyncVectorEnv | NativeVectorEnv | PooledVectorEnv:
-    if mode == "native":
+    if mode in {"native", "fused"}:
         return NativeVectorEnv(make_one(environment), num_envs)
     if mode == "envpool":
         return PooledVectorEnv(make_one(environment), environment, num_envs)

@@ -90,7 +90,7 @@ def _space(action: ActionSpace) -> gym.spaces.Space[Any]:
     """What their policy is to choose from; our environments map it to their own actions."""
     match action:
         case Continuous():
-            low, high = action.policy_bounds.astype(np.float32)
+            low, high = (bound.astype(np.float32) for bound in action.policy_bounds)
             return gym.spaces.Box(low, high, dtype=np.float32)
         case Categories():
             return gym.spaces.Discrete(action.count)
