@@ -1,10 +1,16 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from rlbench.spec.algorithms import TRPO
+from rlbench.training.algorithms.compiled import padded
+from rlbench.training.algorithms.fisher import factored_fisher
+from rlbench.training.algorithms.flat import FlatWeights
 from rlbench.training.algorithms.natural_gradient import (
+    Product,
     conjugate_gradients,
     fisher_product,
     gradient,
@@ -18,12 +24,26 @@ BOX = EnvSpec(2, Continuous((2,), np.array([-1.0, -1.0]), np.array([1.0, 3.0]), 
 DISCRETE = EnvSpec(2, Categories(3, 0))
 MULTI = EnvSpec(2, MultiCategories((2,), (2, 3), np.zeros(2, np.int64)))
 BINARY = EnvSpec(2, Bits((2,)))
-KINDS: list[tuple[EnvSpec, str]] = [(BOX, "state")]
-KINDS += [(spec, "global") for spec in (BOX, DISCRETE, MULTI, BINARY)]
+ONE = EnvSpec(2, Continuous((1,), np.array([-1.0]), np.array([3.0]), np.dtype("f4")))
+PAIR = EnvSpec(2, Categories(2, 0))
+GAUSSIAN = [
+    (box, {"action_std": std, "action_mean": mean})
+    for box in (BOX, ONE)
+    for std in ("global", "state")
+    for mean in ("free", "bounded", "scaled")
+]
+KINDS: list[tuple[EnvSpec, dict[str, Any]]] = [
+    *GAUSSIAN,
+    *[(spec, {}) for spec in (PAIR, DISCRETE, MULTI, BINARY)],
+    *[(spec, {"hidden_sizes": (4, 3)}) for spec in (ONE, BOX)],
+    *[(spec, {"hidden_sizes": (20, 17, 3), "activation": "relu"}) for spec in (ONE, MULTI)],
+]
+"""Few outputs and many, few inputs to a layer and many."""
+each_kind = pytest.mark.parametrize(("spec", "chosen"), KINDS)
 
 
-def tiny(spec: EnvSpec, action_std: str) -> tuple[Actor, Tensor]:
-    settings = TRPO.model_validate({"hidden_sizes": (3,), "action_std": action_std})
+def tiny(spec: EnvSpec, chosen: dict[str, Any]) -> tuple[Actor, Tensor]:
+    settings = TRPO.model_validate({"hidden_sizes": (3,)} | chosen)
     actor, _ = make_actor_critic(
         spec, settings, torch.Generator().manual_seed(0), torch.device("cpu")
     )
@@ -57,14 +77,24 @@ def explicit_hessian_of_kl(actor: Actor, states: Tensor) -> Tensor:
     return torch.cat(rows)
 
 
-@pytest.mark.parametrize(("spec", "action_std"), KINDS)
-def test_fisher_product_is_the_explicit_matrix(spec: EnvSpec, action_std: str) -> None:
-    actor, states = tiny(spec, action_std)
-    product = fisher_product(actor(states), actor, damping=0.1)
-    size = sum(parameter.numel() for parameter in actor.parameters())
-    columns = torch.stack([product(column) for column in torch.eye(size, dtype=torch.float64)])
-    expected = explicit_hessian_of_kl(actor, states) + 0.1 * torch.eye(size, dtype=torch.float64)
-    torch.testing.assert_close(columns, expected, atol=1e-10, rtol=1e-8)
+def explicit(product: Product, size: int) -> Tensor:
+    """The whole matrix, [P, P], column by column."""
+    return torch.stack([product(column) for column in torch.eye(size, dtype=torch.float64)])
+
+
+@each_kind
+def test_fisher_products_are_the_explicit_matrix(spec: EnvSpec, chosen: dict[str, Any]) -> None:
+    """By the graph, as in eager mode, and by factors, as in compiled mode; two rows fill up."""
+    actor, states = tiny(spec, chosen)
+    flat = FlatWeights(actor)
+    theta = flat.read()
+    expected = explicit_hessian_of_kl(actor, states)
+    expected += 0.1 * torch.eye(len(theta), dtype=torch.float64)
+    by_graph = explicit(fisher_product(actor(states), actor, damping=0.1), len(theta))
+    torch.testing.assert_close(by_graph, expected, atol=1e-10, rtol=1e-8)
+    rows, share = padded(states, 13), padded(torch.full_like(states[:, 0], 1 / 11), 13)
+    by_factors = explicit(factored_fisher(flat, theta, rows, share, damping=0.1), len(theta))
+    torch.testing.assert_close(by_factors, expected, atol=1e-10, rtol=1e-8)
 
 
 def test_conjugate_gradients_solve_the_system() -> None:
@@ -108,7 +138,7 @@ def test_a_matrix_that_is_not_positive_gives_no_step(factor: float) -> None:
     found = conjugate_gradients(product, torch.ones(3), iterations=10, tolerance=0.0)
     assert not found.positive
     assert found.vector.tolist() == [0, 0, 0]
-    assert step_length(product, torch.ones(3), max_kl=0.01) is None
+    assert step_length(product, torch.ones(3), max_kl=0.01).isnan()
 
 
 def test_a_curvature_that_turns_negative_later_is_told() -> None:
@@ -123,13 +153,12 @@ def test_the_step_reaches_the_bound_of_the_quadratic_model() -> None:
     matrix = torch.diag(torch.tensor([2.0, 8.0]))
     direction = torch.tensor([1.0, 1.0])
     length = step_length(lambda v: matrix @ v, direction, max_kl=0.05)
-    assert length is not None
     step = length * direction
     assert abs(float(0.5 * step @ matrix @ step) - 0.05) < 1e-6
 
 
 def test_the_flat_gradient_has_the_order_of_the_weights() -> None:
-    actor, _ = tiny(BOX, "global")
+    actor, _ = tiny(BOX, {})
     weights = weights_of(actor)
     squares = sum(parameter.square().sum() for parameter in actor.parameters())
     torch.testing.assert_close(gradient(squares, actor), 2 * weights)  # type: ignore[arg-type]

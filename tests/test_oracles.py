@@ -374,7 +374,6 @@ def test_trpo_search_direction_and_step(environment: str, monkeypatch: pytest.Mo
     ours = conjugate_gradients(both.our_product, both.our_gradient, iterations, 1e-10)
     assert close(ours.vector, theirs)
     length = step_length(both.our_product, ours.vector, max_kl)
-    assert length is not None
     assert close(length, (2 * max_kl / (theirs @ both.their_product(theirs))).sqrt())
 
 

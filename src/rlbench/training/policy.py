@@ -84,12 +84,19 @@ class GaussianActor(nn.Module):
 
     def forward(self, observations: Tensor) -> DiagonalGaussian:
         """Mean from the network; deviation learned as one vector, or from the network too."""
-        output = self.body(observations)
-        if self._state_std:
-            output, log_std = output[..., : self._size], output[..., self._size :]
-            return DiagonalGaussian(self._mean(output), log_std + self._log_std_init)
+        own = () if self._state_std else (self.log_std,)
+        return self.head(self.body(observations), *own)
+
+    def head(self, output: Tensor, log_std: Tensor | None = None) -> DiagonalGaussian:
+        """The distribution, given the network's output and the deviation's vector if there is one.
+
+        All actors have one: it takes the output of `body`, then the weights outside `body`.
+        """
+        if log_std is None:
+            output, added = output[..., : self._size], output[..., self._size :]
+            log_std = added + self._log_std_init
         mean = self._mean(output)
-        return DiagonalGaussian(mean, self.log_std.expand_as(mean))
+        return DiagonalGaussian(mean, log_std.expand_as(mean))
 
     def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> Tensor:
         """Standard normal, [T, N, A]."""
@@ -116,7 +123,11 @@ class CategoricalActor(nn.Module):
 
     def forward(self, observations: Tensor) -> Categorical:
         """Logits from the network."""
-        return Categorical(self.body(observations))
+        return self.head(self.body(observations))
+
+    def head(self, output: Tensor) -> Categorical:
+        """The network's output is the logits."""
+        return Categorical(output)
 
     def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> Tensor:
         """Standard Gumbel, [T, N, K]."""
@@ -126,7 +137,8 @@ class CategoricalActor(nn.Module):
 class MultiCategoricalActor(nn.Module):
     """D independent choices, each one of its own number of categories, at most K."""
 
-    places: Tensor  # indices in [D K] of the categories that there are
+    present: Tensor  # [D, K], bool: the categories that there are
+    sources: Tensor  # [D K], the output that is their logit; any for others
 
     def __init__(
         self,
@@ -139,16 +151,19 @@ class MultiCategoricalActor(nn.Module):
         counts = torch.tensor(action.counts)
         self._shape = (len(counts), max(action.counts))
         present = torch.arange(self._shape[1]) < counts.unsqueeze(1)  # [D, K]
-        self.register_buffer("places", present.flatten().nonzero().squeeze(1))
+        self.register_buffer("present", present)
+        self.register_buffer("sources", (present.flatten().cumsum(0) - 1).clamp(min=0))
         sizes = (spec.observation_size, *settings.hidden_sizes, sum(action.counts))
         self.body = mlp(sizes, settings, 0.01, generator)
 
     def forward(self, observations: Tensor) -> MultiCategorical:
-        """Logits from the network, those of each choice filled up to K."""
-        logits = self.body(observations)
-        padded = logits.new_full((*logits.shape[:-1], math.prod(self._shape)), ABSENT)
-        padded = padded.index_copy(-1, self.places, logits)
-        return MultiCategorical(padded.unflatten(-1, self._shape))
+        """Logits from the network."""
+        return self.head(self.body(observations))
+
+    def head(self, logits: Tensor) -> MultiCategorical:
+        """The logits of each choice, filled up to K."""
+        filled = logits.index_select(-1, self.sources).unflatten(-1, self._shape)
+        return MultiCategorical(torch.where(self.present, filled, ABSENT))
 
     def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> Tensor:
         """Standard Gumbel, [T, N, D, K]."""
@@ -168,7 +183,11 @@ class BernoulliActor(nn.Module):
 
     def forward(self, observations: Tensor) -> Bernoulli:
         """Logits from the network."""
-        return Bernoulli(self.body(observations))
+        return self.head(self.body(observations))
+
+    def head(self, output: Tensor) -> Bernoulli:
+        """The network's output is the logits."""
+        return Bernoulli(output)
 
     def noise(self, steps: int, num_envs: int, generator: torch.Generator) -> Tensor:
         """Standard logistic, [T, N, D]: log u - log(1 - u) for u uniform."""

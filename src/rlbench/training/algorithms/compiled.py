@@ -13,15 +13,14 @@ nothing anew.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._higher_order_ops.while_loop import while_loop
-from torch.func import functional_call, grad
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.func import grad
 from torch.nn.utils.rnn import pad_sequence
 
+from rlbench.training.algorithms.flat import FlatWeights
 from rlbench.training.algorithms.steps import Descent, Plan, Taken
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
@@ -45,36 +44,6 @@ def padded(column: Tensor, size: int) -> Tensor:
     """Rows of zeros behind a column, up to a size."""
     missing = size - len(column)
     return torch.cat([column, column.new_zeros(missing, *column.shape[1:])]) if missing else column
-
-
-class FlatWeights:
-    """The weights of a network as one vector [P], and the network as a function of that."""
-
-    def __init__(self, network: nn.Module) -> None:
-        self._network = network
-        self._names = [name for name, _ in network.named_parameters()]
-        self._weights = list(network.parameters())
-        self._shapes = [weights.shape for weights in self._weights]
-        self.size = sum(shape.numel() for shape in self._shapes)
-        """P."""
-
-    def read(self) -> Tensor:
-        """A copy of the network's weights, [P]."""
-        return parameters_to_vector(self._weights).detach().clone()
-
-    def write(self, theta: Tensor) -> None:
-        """Put weights [P] into the network."""
-        vector_to_parameters(theta, self._weights)
-
-    def views(self, theta: Tensor) -> list[Tensor]:
-        """Each parameter as a view of the vector [P]."""
-        pieces = torch.split(theta, [shape.numel() for shape in self._shapes])
-        return [piece.view(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
-
-    def call(self, views: Sequence[Tensor], observations: Tensor) -> Any:
-        """What the network gives with these parameters."""
-        weights = dict(zip(self._names, views, strict=True))
-        return functional_call(self._network, weights, (observations,))
 
 
 class CompiledSteps:

@@ -7,7 +7,7 @@ Source:  Schulman et al. 2015, arXiv:1502.05477, appendix C; Pearlmutter 1994 fo
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,13 +20,17 @@ Product = Callable[[Tensor], Tensor]
 """A symmetric matrix [P, P] as its product with a vector [P]."""
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+State = tuple[Tensor, ...]
+Loop = Callable[[Callable[..., Tensor], Callable[..., State], State], State]
+"""Applies the second function to a state for as long as the first is true of it."""
+
+
+class Solution(NamedTuple):
     """What conjugate gradients found."""
 
     vector: Tensor  # [P]
     residual: Tensor  # [], Euclidean norm of the right side minus the product
-    positive: bool  # whether every curvature met was positive and finite
+    positive: Tensor  # [], whether every curvature met was positive and finite
 
 
 def fisher_product(policy: Distribution, actor: Actor, damping: float) -> Product:
@@ -52,43 +56,59 @@ def fisher_product(policy: Distribution, actor: Actor, damping: float) -> Produc
     return product
 
 
+def in_python(unfinished: Callable[..., Tensor], body: Callable[..., State], state: State) -> State:
+    """The loop of eager mode."""
+    while unfinished(*state):
+        state = body(*state)
+    return state
+
+
 def conjugate_gradients(
-    product: Product, target: Tensor, iterations: int, tolerance: float
+    product: Product, target: Tensor, iterations: int, tolerance: float, loop: Loop = in_python
 ) -> Solution:
     """Approximate solution of A x = b for a positive definite A, starting from 0.
 
     Stops after `iterations`, once the squared residual is at most `tolerance`, or where A turns
     out not to be positive definite, which the solution then says.
     """
-    x = torch.zeros_like(target)
-    residual, direction = target.clone(), target.clone()
-    squared = residual @ residual
-    for _ in range(iterations):
-        if squared <= tolerance:
-            break
+
+    def unfinished(done: Tensor, positive: Tensor, squared: Tensor, *_: Tensor) -> Tensor:
+        return (done < iterations) & positive & (squared > tolerance)
+
+    def body(
+        done: Tensor, _: Tensor, squared: Tensor, x: Tensor, residual: Tensor, direction: Tensor
+    ) -> State:  # fmt: skip
         image = product(direction)
         curvature = direction @ image
-        if not (curvature > 0 and torch.isfinite(curvature)):
-            return Solution(x, squared.sqrt(), positive=False)
-        alpha = squared / curvature
+        positive = is_positive(curvature)
+        alpha = torch.where(positive, squared / curvature, 0.0)
         x = x + alpha * direction
-        residual = residual - alpha * image
-        squared, previous = residual @ residual, squared
-        direction = residual + (squared / previous) * direction
-    return Solution(x, squared.sqrt(), positive=True)
+        residual = residual - alpha * torch.where(positive, image, 0.0)
+        smaller = residual @ residual
+        direction = residual + (smaller / squared) * direction
+        return done + 1, positive, smaller, x, residual, direction
+
+    none = torch.zeros((), dtype=torch.int64, device=target.device)
+    yes = torch.ones((), dtype=torch.bool, device=target.device)
+    start = (none, yes, target @ target, torch.zeros_like(target), target.clone(), target.clone())
+    _, positive, squared, x, *_ = loop(unfinished, body, start)
+    return Solution(x, squared.sqrt(), positive)
 
 
-def step_length(product: Product, direction: Tensor, max_kl: float) -> Tensor | None:
+def step_length(product: Product, direction: Tensor, max_kl: float | Tensor) -> Tensor:
     """Multiple of the direction at which the quadratic KL model reaches max_kl, [].
 
     beta = sqrt(2 delta / (s . A s))     Schulman et al. 2015, appendix C
 
-    None where the curvature s . A s is not positive or not finite: no step can be trusted.
+    NaN where the curvature s . A s is not positive or not finite: no step can be trusted.
     """
     curvature = direction @ product(direction)
-    if not (curvature > 0 and torch.isfinite(curvature)):
-        return None
-    return torch.sqrt(2 * max_kl / curvature)
+    return torch.where(is_positive(curvature), (2 * max_kl / curvature).sqrt(), torch.nan)
+
+
+def is_positive(curvature: Tensor) -> Tensor:
+    """Whether it is positive and finite, []."""
+    return (curvature > 0) & torch.isfinite(curvature)
 
 
 def gradient(objective: Tensor, actor: Actor) -> Tensor:

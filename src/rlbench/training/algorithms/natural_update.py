@@ -18,15 +18,8 @@ from rlbench.spec.algorithms import NaturalGradient
 from rlbench.training.advantages import explained_variance
 from rlbench.training.algorithms.critic import CriticFit
 from rlbench.training.algorithms.learner import Batch, make_batch, scheduled
-from rlbench.training.algorithms.natural_gradient import (
-    Product,
-    conjugate_gradients,
-    fisher_product,
-    gradient,
-    step_length,
-    weights_of,
-)
-from rlbench.training.distributions import Distribution
+from rlbench.training.algorithms.natural_gradient import weights_of
+from rlbench.training.algorithms.natural_step import fisher_count, make_compass
 from rlbench.training.policy import Actor, Critic
 from rlbench.training.rollout import Rollout
 
@@ -70,6 +63,7 @@ class NaturalUpdate:
         self._settings = settings
         self._actor, critic = networks
         self._shuffling = shuffling
+        self._compass = make_compass(settings, self._actor, example)
         self._critic = CriticFit(settings, critic, shuffling, example)
 
     def update(self, rollout: Rollout, remaining: float, choice: Choice) -> Metrics:
@@ -102,48 +96,32 @@ class NaturalUpdate:
         )
 
     def _improve(self, batch: Batch, max_kl: float, choice: Choice) -> Attempt:
-        """One natural-gradient step of the actor, or none.
-
-        g    = grad E[r A]
-        s    = (F + damping I)^-1 g
-        step = sqrt(2 delta / (s . (F + damping I) s)) s     appendix C
-        """
-        settings = self._settings
-        policy = self._actor(batch.observations)
-        old, old_surrogate = policy.frozen(), _surrogate(policy, batch)
-        g = gradient(old_surrogate, self._actor)
-        norm = g.norm().item()
-        if not 0 < norm < float("inf"):
-            return Attempt(NO_STEP, norm, skipped=True)
-        product = self._fisher(policy, batch)
-        solution = conjugate_gradients(product, g, settings.cg_iterations, settings.cg_tolerance)
-        length = step_length(product, solution.vector, max_kl)
-        residual = solution.residual.item()
-        if length is None or not solution.positive:
-            return Attempt(NO_STEP, norm, residual, skipped=True)
-        start, full_step = weights_of(self._actor), length * solution.vector
+        """One natural-gradient step of the actor, or none."""
+        found = self._compass.direction(batch, self._fisher_states(batch), max_kl)
+        full_step = found.full_step
+        if full_step is None:
+            return Attempt(NO_STEP, found.gradient_norm, found.residual, skipped=True)
+        start = weights_of(self._actor)
 
         def tried(scale: float) -> Trial:
-            vector_to_parameters(start + scale * full_step, self._actor.parameters())
-            new = self._actor(batch.observations)
-            gain = _surrogate(new, batch).item() - old_surrogate.item()
-            return Trial(scale, gain, old.kl_to(new).mean().item())
+            theta = start + scale * full_step
+            vector_to_parameters(theta, self._actor.parameters())
+            gain, kl = found.effect(theta)
+            return Trial(scale, gain.item(), kl.item())
 
-        with torch.no_grad():
-            step = choice(tried, max_kl)
+        step = choice(tried, max_kl)
         if step == NO_STEP:
             vector_to_parameters(start, self._actor.parameters())
-        return Attempt(step, norm, residual)
+        return Attempt(step, found.gradient_norm, found.residual)
 
-    def _fisher(self, policy: Distribution, batch: Batch) -> Product:
-        """Products with the Fisher matrix of all states of the batch, or of some."""
+    def _fisher_states(self, batch: Batch) -> Tensor:
+        """The states of the batch over which the Fisher matrix is averaged: all, or some."""
         share = self._settings.fisher_share
-        if share < 1:
-            count = max(1, round(share * batch.size))
-            device = self._shuffling.device
-            order = torch.randperm(batch.size, generator=self._shuffling, device=device)
-            policy = self._actor(batch.observations[order[:count]])
-        return fisher_product(policy, self._actor, self._settings.damping)
+        if share == 1:
+            return batch.observations
+        device = self._shuffling.device
+        order = torch.randperm(batch.size, generator=self._shuffling, device=device)
+        return batch.observations[order[: fisher_count(share, batch.size)]]
 
 
 @torch.no_grad()
@@ -157,9 +135,3 @@ def kl_in_double(before: Tensor, actor: Actor, observations: Tensor) -> float:
     vector_to_parameters(before.double(), exact.parameters())
     kl: Tensor = exact(states).kl_to(new.frozen()).mean()
     return kl.item()
-
-
-def _surrogate(policy: Distribution, batch: Batch) -> Tensor:
-    """E[r A], to be maximised; []     Schulman et al. 2015, eq. 14."""
-    ratio = (policy.log_prob(batch.actions) - batch.log_probs).exp()
-    return (ratio * batch.advantages).mean()
