@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from jobs import job
+from rlbench.spec.algorithms import TRPO
 from rlbench.training.algorithms.learner import Batch, make_batch
 from rlbench.training.algorithms.natural_gradient import weights_of
 from rlbench.training.algorithms.natural_step import Direction, EagerCompass, fisher_count
@@ -35,11 +36,11 @@ def test_compiled_and_eager_directions_agree(kind: str) -> None:
     from rlbench.training.algorithms.natural_compiled import CompiledCompass
 
     environment, chosen = KINDS[kind]
-    with opened(
-        job("trpo", {"cg_iterations": 3, **chosen}, environment=environment, compile="never")
-    ) as session:
+    few = {"cg_iterations": 3, **chosen}
+    with opened(job("trpo", few, environment=environment, compile="never")) as session:
         rollout, _ = session.collector.collect(100, None, session.stopwatch)
         settings, actor = session.job.algorithm, session.actor.double()
+        assert isinstance(settings, TRPO)
         batch = in_double(make_batch(rollout, settings), 200)
     eager = EagerCompass(settings, actor)
     compiled = CompiledCompass(settings, actor, batch)
@@ -48,13 +49,13 @@ def test_compiled_and_eager_directions_agree(kind: str) -> None:
         states = part.observations[: fisher_count(settings.fisher_share, size)]
         one, other = (way.direction(part, states, 0.01) for way in (eager, compiled))
         assert_same(one, other)
+        assert one.full_step is not None
         theta = weights_of(actor) + one.full_step
         for value, expected in zip(other.effect(theta), one.effect(theta), strict=True):
             torch.testing.assert_close(value, expected, atol=1e-11, rtol=1e-9)
 
 
 def assert_same(one: Direction, other: Direction) -> None:
-    assert one.full_step is not None
     torch.testing.assert_close(other.full_step, one.full_step, atol=1e-11, rtol=1e-9)
     assert other.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-8)
     assert other.residual == pytest.approx(one.residual, rel=1e-9)

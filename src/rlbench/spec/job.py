@@ -35,8 +35,8 @@ class RunSettings(Settings):
     deterministic: Literal["always", "never"] = "always"
     """Whether PyTorch may only use algorithms that repeat bit by bit (slower on CUDA)."""
     compile: Literal["auto", "always", "never"] = "auto"
-    """Minibatch gradient steps (of TRPO and NPG: the critic's) as one compiled program; auto: on a
-    CPU with a C++ compiler, if there are enough steps to pay for it."""
+    """Minibatch gradient steps (of TRPO and NPG: the natural step too) as compiled programs; auto:
+    on a CPU with a C++ compiler, if there are enough steps to pay for it."""
     eval_every_steps: Count = 10_000
     """Environment steps between evaluations; there is one before training and one at the end."""
     eval_episodes: Count = 20

@@ -7,7 +7,7 @@ Source:  F = E[J^T M J], Amari 1998; J v as a pass of tangents, Pearlmutter 1994
 J is the Jacobian of the distribution's parameters in the weights, M the Fisher matrix in those
 parameters, known in closed form. What J needs of the network is computed once: what enters each
 layer, and the slopes of the activations. Eager mode differentiates a graph instead
-(`natural_gradient.fisher_product`), which takes longer compiled and shorter uncompiled (measured).
+(`natural_gradient.fisher_product`): uncompiled, this here is the slower one for many outputs.
 """
 
 from collections.abc import Sequence
