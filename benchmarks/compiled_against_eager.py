@@ -1,4 +1,4 @@
-"""Compiled gradient steps against eager ones, and native environments against sync ones.
+"""Compiled gradient steps against eager ones, and fused and native environments against sync ones.
 
 Interleaved full updates in one process, one thread, pinned by whoever calls it
 (`taskset -c 0 python benchmarks/compiled_against_eager.py`). Prints steps/s and ratios of medians.
@@ -13,6 +13,7 @@ ALGORITHMS = {
     "trpo": {"critic_minibatch_size": 64, "critic_epochs": 10},
 }
 MODES = {
+    "compiled, fused": {"compile": "always", "vector_mode": "fused"},
     "compiled, native": {"compile": "always", "vector_mode": "native"},
     "eager, native": {"compile": "never", "vector_mode": "native"},
     "eager, sync": {"compile": "never", "vector_mode": "sync"},
@@ -35,7 +36,7 @@ def main() -> None:
         with sessions(jobs) as opened:
             seconds = in_turns({name: update(s) for name, s in opened.items()}, ROUNDS)
         title = f"{algorithm}, Pendulum-v1, 8 environments, 2,000 steps per update"
-        show(title, seconds, 2000, "compiled, native")
+        show(title, seconds, 2000, "compiled, fused")
 
 
 if __name__ == "__main__":

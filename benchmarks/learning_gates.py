@@ -74,6 +74,7 @@ PENDULUM = (
 )
 GATES: dict[str, tuple[Gate, ...]] = {
     "pendulum": PENDULUM,
+    "pendulum-native": PENDULUM,
     "pendulum-eager": PENDULUM,
     "pendulum-envpool": PENDULUM,
     "pendulum-envs": (Gate("regret", "IQM", "<=", 27.6),),

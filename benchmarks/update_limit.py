@@ -38,7 +38,7 @@ def job(num_envs: int, batch_size: int, minibatch: int, epochs: int) -> Job:
             "seed": 0,
             "total_steps": 10 * batch_size,
             "compile": "always",
-            "vector_mode": "native",
+            "vector_mode": "fused",
             "algorithm": {"name": "ppo", "activation": "tanh"} | settings,
         }
     )

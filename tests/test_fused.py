@@ -16,6 +16,7 @@ from rlbench.errors import InputError, RunFailed
 from rlbench.records import EpisodeRow, read_facts
 from rlbench.spec.job import VectorMode
 from rlbench.training.envs.native import NATIVE
+from rlbench.training.envs.spaces import Continuous
 from rlbench.training.fused import FusedCollector
 from rlbench.training.rollout import Rollout
 from rlbench.training.session import opened
@@ -160,3 +161,29 @@ def test_fused_asked_for_and_impossible_says_why(monkeypatch: pytest.MonkeyPatch
         opened(job(vector_mode="fused")),
     ):
         pass
+
+
+@each
+def test_everything_of_a_program_is_on_one_device(environment: str) -> None:
+    """Read with all tensors on a device of its own, where one from elsewhere is an error."""
+    settings = {"observation_norm": "running", "action_bounds": "rescale"}
+    with opened(job("ppo", settings, environment=environment, vector_mode="native")) as session:
+        collector = object.__new__(FusedCollector)  # without its program, which needs a real device
+        envs, device = session.envs, torch.device("meta")
+        collector._envs, collector._native, collector._actor = envs, envs.native, session.actor
+        session.actor.to(device)
+        action = envs.spec.action
+        limits = action.limits if isinstance(action, Continuous) else ()
+        collector._limits = [torch.tensor(limit, device=device) for limit in limits]
+        state = torch.tensor(envs.native.state, device=device)
+        counts = torch.zeros(envs.count, dtype=torch.int64, device=device)
+        size = envs.spec.observation_size
+        seen = (counts[0].clone(), *(counts.new_zeros(size).double() for _ in range(2)))
+        noise = session.actor.noise(1, envs.count, torch.Generator())[0].to(device)
+        read = torch.compile(collector._step, backend="eager", fullgraph=True)
+        with torch.no_grad():
+            following, ended, gained = read(
+                (state, counts, counts.double(), *seen), state.unsqueeze(0), counts, noise
+            )
+    assert {part.device.type for part in (*following, ended, *gained)} == {"meta"}
+    assert following[0].shape == state.shape

@@ -14,22 +14,21 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch._higher_order_ops.scan import scan
 
 from rlbench.errors import RunFailed
 from rlbench.records import EpisodeRow
 from rlbench.spec.algorithms import OnPolicy
+from rlbench.training.envs.spaces import Continuous
 from rlbench.training.envs.vector import Environments
 from rlbench.training.normalise import Moments, normalised
 from rlbench.training.policy import Actor, Critic
-from rlbench.training.program import compiled_program
+from rlbench.training.program import Loops, Tensors, make_program
 from rlbench.training.rollout import Collector, Experience
 from rlbench.training.stopwatch import Stopwatch
 
 NO_LIMIT = 2**62
 """More episodes than a rollout can have."""
 
-Tensors = tuple[Tensor, ...]
 Stepped = tuple[Tensors, Tensors]
 """What goes on after a step, and what the step gave."""
 
@@ -55,9 +54,13 @@ class FusedCollector(Collector):
             self._to_device(self._native.state),  # [S, N]
             zeros,  # [N], steps of the episode under way
             zeros.double(),  # [N], its return
-            *self._as_tensors(self.scales.observations),
+            *map(self._to_device, parts(self.scales.observations)),
         )
-        self._program = compiled_program(self._run, noise.device)
+        action = envs.spec.action
+        self._limits = (
+            [*map(self._to_device, action.limits)] if isinstance(action, Continuous) else []
+        )
+        self._program = make_program(self._run, noise.device)
         silence = torch.Generator(noise.device)
         with torch.no_grad():  # no step, but the program is made
             self._call(self._actor.noise(steps, envs.count, silence), 0, None)
@@ -81,8 +84,8 @@ class FusedCollector(Collector):
     def _call(self, noise: Tensor, steps: int, max_episodes: int | None) -> Any:
         """The program with the states as they are now; see `_run`."""
         most = NO_LIMIT if max_episodes is None else max_episodes
-        limits = (torch.tensor(limit, device=noise.device) for limit in (steps, most))
-        return self._program(self._going, self._to_device(self._starts), noise, *limits)
+        limits = tuple(torch.tensor(limit, device=noise.device) for limit in (steps, most))
+        return self._program(self._going, self._to_device(self._starts), noise, limits)
 
     def _refill(self, used: np.ndarray) -> None:
         """Draw as many first states of each environment as were used, [N]."""
@@ -125,26 +128,22 @@ class FusedCollector(Collector):
         )
 
     def _run(
-        self,
-        going: Tensors,
-        starts: Tensor,
-        noise: Tensor,
-        most_steps: Tensor,
-        most_episodes: Tensor,
+        self, loops: Loops, going: Tensors, starts: Tensor, noise: Tensor, limits: Tensors
     ) -> tuple[Tensors, Tensor, Tensor, Tensor, Tensors]:
         """T steps, of which those beyond a limit change nothing.
 
         Args:
+            loops: those of the program.
             going: what goes on from rollout to rollout, see the constructor.
             starts: next first states of each environment, [T, S, N].
             noise: of the actions, [T, N, ...].
-            most_steps: of each environment, [].
-            most_episodes: of all environments, [].
+            limits: steps of each environment, [], and episodes of all, [].
 
         Returns:
             What goes on; first states used, [N]; steps done, []; observations after them, [N, O];
             what each step gave, [T, ...] each.
         """
+        most_steps, most_episodes = limits
 
         def body(carry: Tensors, drawn: Tensor) -> Stepped:
             done, episodes, used, *before = carry
@@ -156,7 +155,7 @@ class FusedCollector(Collector):
 
         none = torch.zeros_like(most_steps)
         start = (none, none.clone(), torch.zeros_like(going[1]), *(part.clone() for part in going))
-        (done, _, used, *last), gained = scan(body, start, noise)
+        (done, _, used, *last), gained = loops.scan(body, start, noise)
         raw = self._native.dynamics.observe(last[0].numpy())
         after = torch.as_tensor(normalised(raw, self._seen(last)))
         return tuple(last), used, done, after, gained
@@ -177,8 +176,9 @@ class FusedCollector(Collector):
         observations = torch.as_tensor(normalised(raw, seen))
         policy = self._actor(observations)
         actions = policy.act(noise)
-        allowed = self._envs.spec.action.to_env(actions.numpy())
-        moved, rewards, died = map(torch.as_tensor, dynamics.step(state.numpy(), allowed))
+        moved, rewards, died = map(
+            torch.as_tensor, dynamics.step(state.numpy(), self._allowed(actions))
+        )
         final = torch.as_tensor(normalised(dynamics.observe(moved.numpy()), seen))
         lengths, returns = lengths + 1, returns + rewards
         ended = died | (lengths >= self._native.limit)
@@ -187,10 +187,17 @@ class FusedCollector(Collector):
             torch.where(ended, fresh, moved),
             torch.where(ended, 0, lengths),
             torch.where(ended, 0.0, returns),
-            *self._as_tensors(seen),
+            *map(torch.as_tensor, parts(seen)),
         )
         seen_and_done = (observations, actions, policy.log_prob(actions), final)
         return following, ended, (*seen_and_done, rewards.double(), died, ended, returns, lengths)
+
+    def _allowed(self, actions: Tensor) -> np.ndarray:
+        """Actions as the environments take them, within the program."""
+        action = self._envs.spec.action
+        if isinstance(action, Continuous):
+            return action.within(actions.numpy(), *(limit.numpy() for limit in self._limits))
+        return action.to_env(actions.numpy())
 
     @staticmethod
     def _seen(going: Sequence[Tensor]) -> Moments | None:
@@ -198,9 +205,7 @@ class FusedCollector(Collector):
         moments: list[Any] = [part.numpy() for part in going[3:]]
         return Moments(*moments) if moments else None
 
-    def _as_tensors(self, seen: Moments | None) -> Tensors:
-        """A scale as what goes on from step to step."""
-        if seen is None:
-            return ()
-        parts = (seen.count, seen.mean, seen.squares)
-        return tuple(torch.as_tensor(part, device=self._noise.device) for part in parts)
+
+def parts(seen: Moments | None) -> tuple[Any, ...]:
+    """A scale as what goes on from step to step."""
+    return () if seen is None else (seen.count, seen.mean, seen.squares)

@@ -1,14 +1,115 @@
-"""What is compiled here, and how."""
+"""What is compiled here, and how: on a CPU whole loops, on CUDA their bodies, replayed as graphs.
+
+In:      functions of tensors, which draw nothing: all randomness comes in as tensors.
+Out:     the same functions, faster.
+
+A program is a function that gets its loops as arguments. On a CPU function and loops become one
+compiled program, so that Python is entered once per call. On CUDA the body of a loop is compiled
+and recorded once per call as a CUDA graph, whose replays read and write the same memory; a call
+has its own memory and its own graph, so that no replay sees what is not there any more.
+"""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+
+Tensors = tuple[Tensor, ...]
+Recorder = Callable[[Callable[[], None]], Callable[[], None]]
+"""From a step to something that repeats it."""
 
 
-def compiled_program(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+class Loops(Protocol):
+    """The loops that a program may use."""
+
+    def repeat(
+        self, unfinished: Callable[..., Tensor], body: Callable[..., Tensors], state: Tensors
+    ) -> Tensors:
+        """The state after applying the body to it for as long as `unfinished` is true of it."""
+        ...
+
+    def scan(
+        self, body: Callable[[Tensors, Tensor], tuple[Tensors, Tensors]], state: Tensors, xs: Tensor
+    ) -> tuple[Tensors, Tensors]:
+        """The state after all of xs [T, ...], one by one; and what the body gave, [T, ...] each."""
+        ...
+
+
+class Inside:
+    """Loops as parts of a compiled program."""
+
+    repeat = staticmethod(while_loop)
+    scan = staticmethod(scan)
+
+
+class Replayed:
+    """Loops in Python over a compiled body that is recorded once per call."""
+
+    def __init__(self, record: Recorder) -> None:
+        self._record = record
+
+    def repeat(
+        self, unfinished: Callable[..., Tensor], body: Callable[..., Tensors], state: Tensors
+    ) -> Tensors:
+        """See `Loops.repeat`."""
+        held = tuple(part.clone() for part in state)
+        once = compiled(body, state[0].device)
+
+        def step() -> None:
+            _copy(once(*held), held)
+
+        replay = self._record(step)
+        _copy(state, held)  # recording may have taken steps
+        while unfinished(*held):
+            replay()
+        return held
+
+    def scan(
+        self, body: Callable[[Tensors, Tensor], tuple[Tensors, Tensors]], state: Tensors, xs: Tensor
+    ) -> tuple[Tensors, Tensors]:
+        """See `Loops.scan`."""
+        held = tuple(part.clone() for part in state)
+        once = compiled(body, state[0].device)
+        x = xs[0].clone()
+        given = tuple(part.clone() for part in once(held, x)[1])
+        rows = tuple(part.new_empty(len(xs), *part.shape) for part in given)
+
+        def step() -> None:
+            following, gained = once(held, x)
+            _copy(following, held)
+            _copy(gained, given)
+
+        replay = self._record(step)
+        _copy(state, held)
+        for t, each in enumerate(xs):
+            x.copy_(each)
+            replay()
+            _copy(given, tuple(part[t] for part in rows))
+        return held, rows
+
+
+def make_program(
+    function: Callable[..., Any], device: torch.device, record: Recorder | None = None
+) -> Callable[..., Any]:
+    """The function, whose first argument are its loops, as one program for the first call's shapes.
+
+    Args:
+        function: what to compute.
+        device: of its tensors.
+        record: makes replays; by default CUDA graphs on CUDA, and none on a CPU.
+    """
+    if record is None and device.type == "cuda":
+        record = recorded
+    if record is not None:
+        return partial(function, Replayed(record))
+    return compiled(partial(function, Inside), device)
+
+
+def compiled(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
     """The function as one program for the shapes of its first call."""
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.decomposition import select_decomp_table
@@ -19,6 +120,28 @@ def compiled_program(function: Callable[..., Any], device: torch.device) -> Call
         decompositions=select_decomp_table() | {torch.ops.aten.tanh.default: tanh_by_exp},
     )
     return torch.compile(function, backend=backend, fullgraph=True, dynamic=False)
+
+
+def recorded(step: Callable[[], None]) -> Callable[[], None]:
+    """The replay of a step as a CUDA graph; recording takes the step a few times.
+
+    As in PyTorch's notes on CUDA graphs: warmed up on a stream of its own, then captured.
+    """
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def _copy(values: Tensors, places: Tensors) -> None:
+    for place, value in zip(places, values, strict=True):
+        place.copy_(value)
 
 
 def tanh_by_exp(x: Tensor) -> Tensor:

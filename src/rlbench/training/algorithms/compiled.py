@@ -5,7 +5,7 @@ Out:     the same networks after the same steps as in eager mode, to float round
 Source:  Adam: Kingma and Ba 2015, arXiv:1412.6980, algorithm 1.
 
 Weights and moments are one vector each, so that Adam is one pass over memory; the loop over
-minibatches is part of the program (`while_loop`), so that Python is entered once per update. Shapes
+minibatches is part of the program (on a CPU), so that Python is entered once per update. Shapes
 never change: indices are padded, a count per minibatch and the number of minibatches are tensors,
 and so are the step sizes and the objective's coefficient; a schedule or a short last batch compiles
 nothing anew.
@@ -16,13 +16,12 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.while_loop import while_loop
 from torch.func import grad
 from torch.nn.utils.rnn import pad_sequence
 
 from rlbench.training.algorithms.flat import FlatWeights
 from rlbench.training.algorithms.steps import Descent, Plan, Taken
-from rlbench.training.program import compiled_program
+from rlbench.training.program import Loops, make_program
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 """Adam's constants, those of PyTorch."""
@@ -56,7 +55,7 @@ class CompiledSteps:
         self._batch_size = len(example[0])
         self._part = min(minibatch_size, self._batch_size)
         self._most = epochs * math.ceil(self._batch_size / self._part)
-        self._program = compiled_program(self._loop, self._steps.device)
+        self._program = make_program(self._loop, self._steps.device)
 
         none = Plan([], tuple(0.0 for _ in descent.networks))
         self.take(example, none)  # no step, but the program is made
@@ -90,12 +89,13 @@ class CompiledSteps:
         return Taken(taken, reported / samples)
 
     def _loop(  # noqa: PLR0913, PLR0917 (tensors of a compiled program)
-        self, steps: Tensor, state: list[Tensor], rates: Tensor, indices: Tensor, counts: Tensor,
-        total: Tensor, coefficient: Tensor, batch: list[Tensor],
+        self, loops: Loops, steps: Tensor, state: list[Tensor], rates: Tensor, indices: Tensor,
+        counts: Tensor, total: Tensor, coefficient: Tensor, batch: list[Tensor],
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """Minibatch after minibatch, with everything that changes carried along.
 
         Args:
+            loops: those of the program.
             steps: taken so far, [].
             state: weights and both moments of each network, [P] each.
             rates: step size of each network.
@@ -137,7 +137,7 @@ class CompiledSteps:
 
         nothing = steps.new_zeros(self._descent.reported + len(self._flat))
         start = (torch.zeros_like(total), steps.clone(), steps.new_zeros(()), nothing)
-        _, *changed = while_loop(unfinished, body, (*start, *(part.clone() for part in state)))
+        _, *changed = loops.repeat(unfinished, body, (*start, *(part.clone() for part in state)))
         return tuple(changed)
 
     def _gradients(

@@ -11,7 +11,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.while_loop import while_loop
 from torch.func import grad
 
 from rlbench.spec.algorithms import NaturalGradient
@@ -23,7 +22,7 @@ from rlbench.training.algorithms.natural_gradient import conjugate_gradients, st
 from rlbench.training.algorithms.natural_step import Direction, fisher_count, surrogate
 from rlbench.training.algorithms.steps import Mean
 from rlbench.training.policy import Actor
-from rlbench.training.program import compiled_program
+from rlbench.training.program import Loops, compiled, make_program
 
 
 class CompiledCompass:
@@ -35,8 +34,8 @@ class CompiledCompass:
         self._size = example.size
         self._states = fisher_count(settings.fisher_share, example.size)
         device = example.log_probs.device
-        self._find = compiled_program(self._found, device)
-        self._weigh = compiled_program(self._weighed, device)
+        self._find = make_program(self._found, device)
+        self._weigh = compiled(self._weighed, device)
         states = example.observations[: self._states]
         self.direction(example, states, 0.0).effect(self._flat.read())  # the programs are made
 
@@ -67,7 +66,7 @@ class CompiledCompass:
         return Direction(step, norm.item(), residual.item(), effect)
 
     def _found(  # noqa: PLR0913, PLR0917 (tensors of a compiled program)
-        self, theta: Tensor, rows: list[Tensor], share: Tensor, states: Tensor,
+        self, loops: Loops, theta: Tensor, rows: list[Tensor], share: Tensor, states: Tensor,
         share_of_state: Tensor, max_kl: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         settings = self._settings
@@ -80,7 +79,7 @@ class CompiledCompass:
         g, (value, *old) = grad(objective, has_aux=True)(theta)
         product = factored_fisher(self._flat, theta, states, share_of_state, settings.damping)
         solution = conjugate_gradients(
-            product, g, settings.cg_iterations, settings.cg_tolerance, while_loop
+            product, g, settings.cg_iterations, settings.cg_tolerance, loops.repeat
         )
         length = step_length(product, solution.vector, max_kl)
         return value, g.norm(), solution.residual, solution.positive, length, solution.vector, *old

@@ -50,7 +50,7 @@ class Pendulum:
         upright = ((angle + np.pi) % (2 * np.pi)) - np.pi
         cost = _squared(upright) + 0.1 * _squared(speed) + 0.001 * _squared(torque)
         speed = _within(speed + (15.0 * np.sin(angle) + 3.0 * torque) * 0.05, -8.0, 8.0)
-        return np.array([angle + speed * 0.05, speed]), -cost, np.zeros(len(cost), np.bool_)
+        return np.array([angle + speed * 0.05, speed]), -cost, np.zeros_like(cost, np.bool_)
 
     def observe(self, state: Arrays) -> Arrays:
         """Cosine, sine, speed."""
@@ -79,7 +79,7 @@ class CartPole:
         x, x_dot = x + 0.02 * x_dot, x_dot + 0.02 * x_acc
         theta, theta_dot = theta + 0.02 * theta_dot, theta_dot + 0.02 * theta_acc
         died = (np.abs(x) > 2.4) | (np.abs(theta) > 12 * 2 * math.pi / 360)
-        return np.array([x, x_dot, theta, theta_dot]), np.ones(len(x)), died
+        return np.array([x, x_dot, theta, theta_dot]), np.ones_like(x), died
 
     def observe(self, state: Arrays) -> Arrays:
         """The state itself."""
@@ -116,7 +116,7 @@ class MountainCarContinuous:
         arrived = (position >= np.float32(0.45)) & (velocity >= 0)
         reward = np.where(arrived, 100.0, 0.0) - force.astype(np.float64) ** 2 * 0.1
         narrowed = np.array([position, velocity]).astype(np.float32).astype(np.float64)
-        return np.concatenate([narrowed, np.zeros((1, len(force)))]), reward, arrived
+        return np.array([*narrowed, np.zeros_like(fresh)]), reward, arrived
 
     def observe(self, state: Arrays) -> Arrays:
         """Position and velocity."""
@@ -146,7 +146,7 @@ class Acrobot:
         first, second = _wrapped(y[0]), _wrapped(y[1])
         speeds = _within(y[2], -4 * np.pi, 4 * np.pi), _within(y[3], -9 * np.pi, 9 * np.pi)
         up = -np.cos(first) - np.cos(second + first) > 1.0
-        following = np.array([first, second, *speeds, np.zeros(len(torque))])
+        following = np.array([first, second, *speeds, np.zeros_like(first)])
         return following, np.where(up, 0.0, -1.0), up
 
     def observe(self, state: Arrays) -> Arrays:

@@ -29,37 +29,50 @@ class Continuous:
     rescaled: bool = False
     """Whether the policy acts in [-1, 1] where both bounds are finite."""
     bounded: np.ndarray = field(init=False)  # [A], bool: which dimensions have two finite bounds
-    policy_bounds: tuple[np.ndarray, np.ndarray] = field(init=False)
-    """Lowest and highest numbers that the policy may choose, [A] each: -1 and 1 if rescaled."""
+    limits: tuple[np.ndarray, ...] = field(init=False)
+    """What `within` needs besides the actions, [A] each."""
 
     def __post_init__(self) -> None:
         bounded = np.maximum(np.abs(self.low), np.abs(self.high)) < UNBOUNDED
-        bounds = self.low, self.high
+        limits: tuple[np.ndarray, ...] = self.low, self.high
         if self.rescaled:
-            bounds = np.where(bounded, -1.0, self.low), np.where(bounded, 1.0, self.high)
+            low, high = np.where(bounded, self.low, -1.0), np.where(bounded, self.high, 1.0)
+            chosen = np.where(bounded, -1.0, self.low), np.where(bounded, 1.0, self.high)
+            limits = *chosen, (low + high) / 2, (high - low) / 2, self.low, self.high
         object.__setattr__(self, "bounded", bounded)
-        object.__setattr__(self, "policy_bounds", bounds)
+        object.__setattr__(self, "limits", limits)
 
     @property
     def size(self) -> int:
         """A: numbers per action."""
         return len(self.low)
 
+    @property
+    def policy_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest numbers that the policy may choose, [A] each; rescaled: -1 and 1."""
+        lowest, highest, *_ = self.limits
+        return lowest, highest
+
     def zeros(self, count: int) -> np.ndarray:
         """Actions of a policy that are all 0, [B, A]."""
         return np.zeros((count, self.size), np.float32)
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
-        """Policy actions [N, A], mapped to the bounds or clipped to them, for the environments.
+        """Policy actions [N, A], mapped to the bounds or clipped to them, for the environments."""
+        return self.within(actions, *self.limits)
+
+    def within(
+        self, actions: np.ndarray, lowest: np.ndarray, highest: np.ndarray, *rescaling: np.ndarray
+    ) -> np.ndarray:
+        """See `to_env`; with `limits` on the device of the actions.
 
         Clipping comes last, in float64 and between numbers of the space's own dtype, so rounding
         to that dtype leaves no action outside.
         """
-        lowest, highest = self.policy_bounds
         taken: np.ndarray = np.minimum(np.maximum(actions, lowest), highest)
-        if self.rescaled:
-            low, high = np.where(self.bounded, self.low, -1), np.where(self.bounded, self.high, 1)
-            taken = np.clip((low + high) / 2 + (high - low) / 2 * taken, self.low, self.high)
+        if rescaling:
+            centre, half_range, low, high = rescaling
+            taken = np.minimum(np.maximum(centre + half_range * taken, low), high)
         return taken.astype(self.dtype).reshape(len(actions), *self.shape)
 
 
