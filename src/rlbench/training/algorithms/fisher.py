@@ -23,7 +23,8 @@ from rlbench.training.algorithms.natural_gradient import Product
 from rlbench.training.policy import NARROW, Actor
 
 FEW = 2
-"""K up to which a Chain is made short; with more outputs it costs more than it saves (measured)."""
+"""K up to which a Chain is made short; with more outputs it costs more than it saves (measured
+uncompiled)."""
 
 
 @dataclass(frozen=True, slots=True)
