@@ -91,6 +91,16 @@ def test_an_update_by_replays_is_the_update(
         torch.testing.assert_close(one, other, atol=2e-4, rtol=2e-3)
 
 
+def test_a_process_may_make_many_programs() -> None:
+    """As repeats of a speed measurement do; public limit: 8 of one function."""
+    for power in range(10):
+
+        def function(_: Loops, x: Tensor, power: int = power) -> Tensor:
+            return x**power
+
+        assert make_program(function, CPU)(torch.tensor(2.0)).item() == 2.0**power
+
+
 def test_the_compiled_tanh_is_tanh_and_its_gradient() -> None:
     x = torch.cat([torch.linspace(-20, 20, 10_001), torch.tensor([-1e30, 1e30])])
     expected = x.double().tanh()

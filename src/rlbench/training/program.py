@@ -23,6 +23,10 @@ Recorder = Callable[[Callable[[], None]], Callable[[], None]]
 """From a step to something that repeats it."""
 
 
+MOST_PROGRAMS = 10_000
+"""How many programs a process may make; PyTorch's own 8 are for shapes that change."""
+
+
 class Loops(Protocol):
     """The loops that a program may use."""
 
@@ -111,9 +115,12 @@ def make_program(
 
 def compiled(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
     """The function as one program for the shapes of its first call."""
+    import torch._dynamo.config as limits
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.decomposition import select_decomp_table
 
+    # PyTorch counts programs of one function, as those of repeats in one process are.
+    limits.recompile_limit = limits.accumulated_recompile_limit = MOST_PROGRAMS
     backend = partial(
         compile_fx,
         config_patches={"cpp_wrapper": device.type == "cpu"},
