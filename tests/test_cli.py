@@ -82,11 +82,12 @@ def test_analysis_does_not_wait_for_pytorch(command: str, results: Path) -> None
 
 @pytest.mark.parametrize("algorithm", ["ppo", "trpo"])
 def test_a_run_waits_for_what_its_first_step_needs(algorithm: str, tmp_path: Path) -> None:
-    """The compiler belongs to the first update, tables and figures to the end or to others."""
+    """Tables and figures belong to the end or to others, the compiler to runs that compile."""
     flags = ["--algorithm", algorithm, "--output-dir", tmp_path, "--device", "cpu", *QUICK]
     found = imported("train", *flags, before=FIRST_STEP)
     assert {"torch", "gymnasium"} <= found
     assert not {"torch._dynamo", "pandas", "pyarrow", "scipy", "matplotlib"} & found
+    assert "torch._dynamo" not in imported("train", *flags)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -48,6 +48,7 @@ class Log:
     best: Snapshot | None = None
     """The policy of the evaluation with the highest mean return, the earliest of equals."""
     best_return: float = NAN
+    evaluate_s: float = 0.0
 
     @property
     def recent_return(self) -> float:
@@ -203,6 +204,7 @@ def _record(session: Session, log: Log, metrics: Metrics, episodes: Sequence[Epi
     log.episodes += [replace(row, episode=first + i) for i, row in enumerate(episodes)]
     returns = [row.episode_return for row in episodes]
     seconds = session.stopwatch.take()
+    log.evaluate_s += seconds.get("evaluate", 0.0)
     log.updates.append(
         UpdateRow(
             update=len(log.updates),
@@ -222,7 +224,7 @@ def _record(session: Session, log: Log, metrics: Metrics, episodes: Sequence[Epi
 def _state(log: Log, metrics: Metrics) -> dict[str, float]:
     """What a person sees after an update."""
     last = log.updates[-1]
-    training_s = last.elapsed_s - sum(row.evaluate_s for row in log.updates)
+    training_s = last.elapsed_s - log.evaluate_s
     return {
         "episodes": len(log.episodes),
         f"return({RECENT_EPISODES})": log.recent_return,

@@ -20,11 +20,8 @@ from torch.func import grad
 from torch.nn.utils.rnn import pad_sequence
 
 from rlbench.training.algorithms.flat import FlatWeights
-from rlbench.training.algorithms.steps import Descent, Plan, Taken
+from rlbench.training.algorithms.steps import BETA_1, BETA_2, EPSILON, Descent, Plan, Taken
 from rlbench.training.program import Loops, make_program
-
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
-"""Adam's constants, those of PyTorch."""
 
 
 def triples(tensors: Sequence[Tensor]) -> list[tuple[Tensor, Tensor, Tensor]]:

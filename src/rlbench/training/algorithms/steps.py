@@ -8,11 +8,15 @@ Source:  Adam: Kingma and Ba 2015, arXiv:1412.6980.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam as functional_adam
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+"""Adam's constants, those of PyTorch."""
 
 Mean = Callable[[Tensor], Tensor]
 """Mean over a minibatch, [B] to []."""
@@ -90,39 +94,68 @@ class EagerSteps:
     def __init__(self, descent: Descent) -> None:
         self._descent = descent
         self._weights = [list(network.parameters()) for network in descent.networks]
-
-    @cached_property
-    def _optimiser(self) -> torch.optim.Adam:
-        """Made when first used: it imports PyTorch's compiler, for seconds."""
-        return torch.optim.Adam([{"params": part} for part in self._weights], fused=True)
+        self._adam = [Adam(part) for part in self._weights]
 
     def take(self, columns: Sequence[Tensor], plan: Plan) -> Taken:
         """See `GradientSteps.take`."""
-        for group, rate in zip(self._optimiser.param_groups, plan.rates, strict=True):
-            group["lr"] = rate
         coefficient = torch.tensor(plan.coefficient, device=columns[0].device)
         rows: list[Tensor] = []
         for part in plan.chosen:
-            row = self._step([column[part] for column in columns], coefficient, first=not rows)
+            sample = [column[part] for column in columns]
+            row = self._gradients(sample, coefficient, first=not rows)
             if row is None:
                 break
             rows.append(row)
+            for adam, rate in zip(self._adam, plan.rates, strict=True):
+                adam.step(rate)
         return Taken(len(rows), _weighted_mean(rows, plan.chosen[: len(rows)]))
 
-    def _step(self, sample: list[Tensor], coefficient: Tensor, *, first: bool) -> Tensor | None:
-        """One gradient step on a minibatch, and what it reports; None if it is too far."""
+    def _gradients(
+        self, sample: list[Tensor], coefficient: Tensor, *, first: bool
+    ) -> Tensor | None:
+        """Leave the clipped gradients of a minibatch; what it reports, or None if it is too far."""
         descent = self._descent
         outputs = [network(sample[0]) for network in descent.networks]
         loss, numbers = descent.loss(outputs, sample[1:], coefficient, torch.mean)
         if math.isfinite(descent.end_above) and not first and numbers[-1] > descent.end_above:
             return None
-        self._optimiser.zero_grad()
+        for weights in chain.from_iterable(self._weights):
+            weights.grad = None
         torch.autograd.backward(loss)
         norms = torch.stack([_norm(part) for part in self._weights])
         for part, norm in zip(self._weights, descent.limited(norms), strict=True):
             nn.utils.clip_grads_with_norm_(part, descent.max_grad_norm, norm)
-        self._optimiser.step()
         return torch.cat([numbers, norms])
+
+
+class Adam:
+    """PyTorch's step of Adam, without its optimiser: that imports the compiler, for seconds."""
+
+    def __init__(self, weights: list[nn.Parameter]) -> None:
+        self._weights = weights
+        self._m = [torch.zeros_like(w) for w in weights]
+        self._v = [torch.zeros_like(w) for w in weights]
+        self._taken = [torch.zeros((), device=w.device) for w in weights]
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """Move the weights along their gradients."""
+        functional_adam(
+            list(self._weights),
+            [w.grad for w in self._weights if w.grad is not None],
+            self._m,
+            self._v,
+            [],
+            self._taken,
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            weight_decay=0.0,
+            lr=rate,
+            beta1=BETA_1,
+            beta2=BETA_2,
+            eps=EPSILON,
+        )
 
 
 def make_steps(
