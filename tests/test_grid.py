@@ -81,7 +81,7 @@ def test_a_job_is_its_json() -> None:
 
 
 def test_a_hyperparameter_of_trpo_changes_the_jobs_of_trpo_only() -> None:
-    changed = benchmark(hyperparameters={"trpo": {"max_kl": 0.02}})
+    changed = benchmark(hyperparameters={"trpo": {"max_kl": 0.0123}})
     for cell in cells(changed, CPU_ONLY):
         same = job(changed, cell).model_dump_json() == job(benchmark(), cell).model_dump_json()
         assert same == (cell.algorithm == "ppo")

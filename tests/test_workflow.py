@@ -24,7 +24,7 @@ TINY = {
     "hyperparameters": {"ppo": {"hidden_sizes": [8]}, "trpo": {"hidden_sizes": [8]}},
     "throughput": {"updates": 1, "warmup_updates": 1, "repeats": 1},
 }
-OTHER_TRPO = {"ppo": {"hidden_sizes": [8]}, "trpo": {"hidden_sizes": [8], "max_kl": 0.02}}
+OTHER_TRPO = {"ppo": {"hidden_sizes": [8]}, "trpo": {"hidden_sizes": [8], "max_kl": 0.0123}}
 pytestmark = pytest.mark.workflow
 
 
