@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -379,3 +380,12 @@ def test_info_is_the_record_of_a_run(capsys: pytest.CaptureFixture[str]) -> None
     assert said.err == "".join(f"{device}: {why}\n" for device, why in here.missing.items())
     run("info", "--devices", "--json")
     assert Devices.model_validate_json(capsys.readouterr().out) == here
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-c", "import sys; from rlbench.cli import main; sys.exit(main())"]
+    done = subprocess.run([*command, "info"], stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")

@@ -1,8 +1,10 @@
 """The `rlbench` command: parse, call one function, exit code.
 
-0 done · 1 a run failed or results cannot be trusted · 2 the request is wrong.
+0 done · 1 a run failed or results cannot be trusted · 2 the request is wrong
+130 interrupted · 141 nobody reads on · 143 asked to end.
 """
 
+import os
 import shlex
 import signal
 import sys
@@ -49,12 +51,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             args=given,
             config=(tyro.conf.FlagCreatePairsOff,),
         )
+        sys.stdout.flush()
     except RlbenchError as error:
         print(f"rlbench: error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("rlbench: interrupted; what was not finished left no rows", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever reads, `head` say, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     return 0
 
 
