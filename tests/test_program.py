@@ -112,3 +112,23 @@ def test_the_compiled_tanh_is_tanh_and_its_gradient() -> None:
 
     got = make_program(slope, CPU)(x)
     torch.testing.assert_close(got.double(), 1 - expected.square(), atol=4e-7, rtol=0)
+
+
+@pytest.mark.parametrize("sizes", [(6, 5, 1), (6, 1, 5), (1, 6, 5), (1, 1, 1), (6, 5, 4)])
+def test_compiled_products_are_products_and_their_gradients(sizes: tuple[int, int, int]) -> None:
+    """A layer of vectors or matrices, with every scale that `addmm` knows."""
+    rows, inner, columns = sizes
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((columns,), (rows, inner), (inner, columns))
+    layer = [torch.randn(shape, generator=generator) for shape in shapes]
+
+    def loss(c: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return (a @ b).square().sum() + sum(
+            torch.addmm(c, a, b, beta=beta, alpha=alpha).square().sum()
+            for beta, alpha in ((1, 1), (0.5, 1), (1, 2))
+        )
+
+    gradients = torch.func.grad_and_value(loss, argnums=(0, 1, 2))
+    got, expected = make_program(lambda _, *x: gradients(*x), CPU)(*layer), gradients(*layer)
+    for one, other in zip((*got[0], got[1]), (*expected[0], expected[1]), strict=True):
+        torch.testing.assert_close(one, other)

@@ -124,7 +124,7 @@ def compiled(function: Callable[..., Any], device: torch.device) -> Callable[...
     backend = partial(
         compile_fx,
         config_patches={"cpp_wrapper": device.type == "cpu"},
-        decompositions=select_decomp_table() | {torch.ops.aten.tanh.default: tanh_by_exp},
+        decompositions=select_decomp_table() | DECOMPOSITIONS,
     )
     return torch.compile(function, backend=backend, fullgraph=True, dynamic=False)
 
@@ -154,3 +154,25 @@ def _copy(values: Tensors, places: Tensors) -> None:
 def tanh_by_exp(x: Tensor) -> Tensor:
     """tanh(x) = 1 - 2 / (exp(2 x) + 1), to 2e-7: exp is vectorised where tanh is not."""
     return 1 - 2 / (torch.exp(2 * x) + 1)
+
+
+def vector_product(a: Tensor, b: Tensor) -> Any:
+    """A B, if one of them is a vector, as a sum that joins what is before and after it."""
+    if 1 not in {*a.shape, *b.shape}:
+        return NotImplemented
+    return (a.unsqueeze(2) * b).sum(1)
+
+
+def affine(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    """A B + c, where c joins what is after it; a sum, unlike this, would be put together again."""
+    if (beta, alpha) != (1, 1):
+        return NotImplemented
+    return a @ b - -c
+
+
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.tanh.default: tanh_by_exp,
+    torch.ops.aten.mm.default: vector_product,
+    torch.ops.aten.addmm.default: affine,
+}
+"""What becomes part of the code around it, where PyTorch would call a routine."""
