@@ -389,3 +389,15 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
     done = subprocess.run([*command, "info"], stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_another_broken_pipe_is_not_taken_for_that(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def breaks() -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("rlbench.cli.describe_machine", breaks)
+    with pytest.raises(BrokenPipeError):
+        run("info")
+    assert capfd.readouterr().out == ""

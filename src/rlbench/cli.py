@@ -5,6 +5,7 @@
 """
 
 import os
+import select
 import shlex
 import signal
 import sys
@@ -58,10 +59,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("rlbench: interrupted; what was not finished left no rows", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever reads, `head` say, has enough
+    except BrokenPipeError:
+        if not _unread():
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     return 0
+
+
+def _unread() -> bool:
+    """Whether whoever read what is printed, `head` say, has had enough."""
+    poll = select.poll()
+    poll.register(sys.stdout, select.POLLERR)
+    return bool(poll.poll(0))
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 (a signal handler)

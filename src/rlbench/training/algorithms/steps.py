@@ -102,7 +102,7 @@ class EagerSteps:
         rows: list[Tensor] = []
         for part in plan.chosen:
             sample = [column[part] for column in columns]
-            row = self._gradients(sample, coefficient, first=not rows)
+            row = self._backward(sample, coefficient, first=not rows)
             if row is None:
                 break
             rows.append(row)
@@ -110,9 +110,7 @@ class EagerSteps:
                 adam.step(rate)
         return Taken(len(rows), _weighted_mean(rows, plan.chosen[: len(rows)]))
 
-    def _gradients(
-        self, sample: list[Tensor], coefficient: Tensor, *, first: bool
-    ) -> Tensor | None:
+    def _backward(self, sample: list[Tensor], coefficient: Tensor, *, first: bool) -> Tensor | None:
         """Leave the clipped gradients of a minibatch; what it reports, or None if it is too far."""
         descent = self._descent
         outputs = [network(sample[0]) for network in descent.networks]
@@ -142,7 +140,7 @@ class Adam:
         """Move the weights along their gradients."""
         functional_adam(
             list(self._weights),
-            [w.grad for w in self._weights if w.grad is not None],
+            _gradients(self._weights),
             self._m,
             self._v,
             [],
@@ -183,5 +181,9 @@ def _weighted_mean(rows: list[Tensor], chosen: list[Tensor]) -> Tensor:
     return sizes / sizes.sum() @ torch.stack(rows)
 
 
+def _gradients(weights: list[nn.Parameter]) -> list[Tensor]:
+    return [w.grad for w in weights if w.grad is not None]
+
+
 def _norm(weights: list[nn.Parameter]) -> Tensor:
-    return nn.utils.get_total_norm([w.grad for w in weights if w.grad is not None])
+    return nn.utils.get_total_norm(_gradients(weights))
